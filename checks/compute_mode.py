@@ -1,4 +1,4 @@
-"""Every GPU lets processes compute on it."""
+"""Every GPU lets processes compute on it, also with regard to MIG."""
 
 from collections.abc import Iterator
 
@@ -16,9 +16,12 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def compute_mode(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Prohibited fails; an exclusive mode warns if other GPUs of the node have another mode, else it is a choice.
 
-    Source: NVIDIA nvidia-smi manual page, Compute Mode ("Prohibited" means no contexts are allowed; "Exclusive Process"
-    means one context per device, as MPS wants it).
+    A GPU in MIG mode without an instance takes no job: it fails if other GPUs of the node are not in MIG mode. A change
+    of the mode that waits for a reset is a warning. Source: NVIDIA nvidia-smi manual page, Compute Mode ("Prohibited"
+    means no contexts are allowed; "Exclusive Process" means one context per device, as MPS wants it); NVIDIA
+    Multi-Instance GPU User Guide (CUDA needs an instance).
     """
+    yield from _judge_mig(gpus)
     modes = {gpu.compute_mode for gpu in gpus}
     if modes == {None}:
         yield NotApplicable("nvidia-smi reports no compute mode here")
@@ -39,3 +42,17 @@ def compute_mode(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding |
                 part=gpu.part,
                 severity="warn" if len(modes) > 1 else "info",
             )
+
+
+def _judge_mig(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    is_mixed = {False, True} <= {gpu.mig_mode for gpu in gpus}
+    for gpu in gpus:
+        off = f"nvidia-smi -i {gpu.index} -mig 0, then reset the GPU; or create its instances (nvidia-smi mig -cgi …)"
+        if gpu.mig_mode and gpu.mig_devices == 0 and is_mixed:
+            message = "in MIG mode without an instance, so it takes no job; other GPUs are not in MIG mode"
+            yield Finding(message, expected="Disabled", found="Enabled", fix=off, part=gpu.part, code="mig")
+        elif None not in {gpu.mig_mode, gpu.mig_pending} and gpu.mig_mode != gpu.mig_pending:
+            back = f"nvidia-smi -i {gpu.index} -mig {int(bool(gpu.mig_mode))}"
+            fix = f"reset GPU {gpu.index} when idle, or set the mode back: {back}"
+            message = "a change of its MIG mode waits for a reset"
+            yield Finding(message, fix=fix, part=gpu.part, severity="warn", code="mig")

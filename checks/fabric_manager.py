@@ -1,6 +1,8 @@
 """The fabric manager is running, has the driver's version, and has added every GPU to the NVLink fabric."""
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.host.services import Service, services
@@ -65,6 +67,7 @@ def fabric_manager(
 
 
 def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
+    yield from _apart(gpus_in_fabric)
     for gpu in gpus_in_fabric:
         faults = _faults(gpu)
         if gpu.fabric_recovering or (not faults and gpu.fabric_access_recovering):
@@ -77,6 +80,21 @@ def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
             fix = fix if gpu.fabric_state == "Completed" else ""
             expected = "Completed, Success, Healthy"
             yield Finding(f"fabric: {told}", expected=expected, found=told, fix=fix, part=gpu.part)
+
+
+def _apart(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Yield the GPUs that are in another NVLink domain than most of the node; another clique may be a partition."""
+    ready = [gpu for gpu in gpus_in_fabric if gpu.fabric_state == "Completed"]
+    count = Counter((gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in ready)
+    usual, most = count.most_common(1)[0] if count else ((None, None), 0)
+    for gpu in ready if 2 * most > len(ready) else ():
+        own = (gpu.fabric_cluster_uuid, gpu.fabric_clique_id)
+        if own != usual:
+            found, expected = (f"domain {uuid}, clique {clique}" for uuid, clique in (own, usual))
+            message = "not in the NVLink domain and clique of the node's other GPUs"
+            fix = f"compare the partitions of the NVLink manager with what is wanted, then reset GPU {gpu.index}"
+            told = Finding(message, expected=expected, found=found, fix=fix, part=gpu.part, code="apart")
+            yield told if own[0] != usual[0] else replace(told, severity="warn")
 
 
 def _faults(gpu: Gpu) -> list[str]:

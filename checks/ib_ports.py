@@ -50,9 +50,23 @@ def ib_ports(
     if count and len(rails & here) < count:
         yield _missing(rails, here, count)
     judged = [port for port in ports if port.device in rails and not _is_spare(port, ports, count)]
+    if other := _other_rate(judged, profile.get("nic.rate_gbps", 0)):
+        yield other
+        return
     for port in judged:
         if count is not None or _is_usual("active", port.state.lower(), [p.state.lower() for p in _like(port, judged)]):
             yield from _judge(port, profile.get("nic.rate_gbps") or _usual_rate(port, judged))
+
+
+def _other_rate(ports: Collection[IbPort], expected: float) -> Finding | None:
+    """Return a warning if all of several rails are up at one lower rate: other adapters, or another fabric."""
+    rates = {port.rate_gbps for port in ports if port.state.lower() == "active"}
+    rate = rates.pop() if len(rates) == 1 and len(ports) > 1 else None
+    if rate is None or rate >= expected or any(port.state.lower() != "active" for port in ports):
+        return None
+    fix = f"if the adapters and the fabric are of this rate, set expect: {{nic.rate_gbps: {rate:g}}}"
+    message = f"all {len(ports)} rails run at {rate:g} Gbit/s, expected {expected:g}"
+    return Finding(message, expected=expected, found=rate, unit="Gbit/s", fix=fix, part="rails", severity="warn")
 
 
 def _no_device(count: int | None) -> Unknown | NotApplicable:

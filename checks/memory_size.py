@@ -23,7 +23,8 @@ def memory_size(by_node: Mapping[str, System], _profile: Profile) -> Iterator[Fi
     """A node with at least 2 percent less than most of its peers fails: one DIMM of 32 is 3 percent.
 
     Kernels keep amounts for themselves that differ less. A node with 30 percent less may be another build, and warns.
-    Compared are the nodes of one product, three or more, of which more than half have the same. Source: mej/nhc,
+    Compared are the nodes of one product, three or more, of which more than half have the same; else the split is
+    reported, and no node is blamed. Source: mej/nhc,
     check_hw_physmem; the limits are our own figures.
     """
     by_product: dict[tuple[str, str], dict[str, float]] = {}
@@ -31,11 +32,28 @@ def memory_size(by_node: Mapping[str, System], _profile: Profile) -> Iterator[Fi
         if own.memory_gib:
             by_product.setdefault((own.vendor, own.product), {})[node] = own.memory_gib
     usual_by_product = {product: _usual(list(sizes.values())) for product, sizes in by_product.items()}
-    if not any(usual_by_product.values()):
+    splits = [
+        split for product, usual in usual_by_product.items() if not usual and (split := _split(by_product[product]))
+    ]
+    yield from splits
+    if not splits and not any(usual_by_product.values()):
         yield NotApplicable("memory is compared between at least three nodes, more than half of which have the same")
     for product, usual in usual_by_product.items():
         if usual:
             yield from _smaller(by_product[product], usual)
+
+
+def _split(sizes: Mapping[str, float]) -> Finding | None:
+    """Return a finding on no node if amounts differ and no majority shows which is wrong."""
+    missing = 1 - min(sizes.values()) / max(sizes.values())
+    if len(sizes) < 2 or not _MISSING <= missing < _OTHER_BUILD:
+        return None
+    split = ", ".join(f"{size:.0f} GiB on {node}" for node, size in list(sizes.items())[:_MAX_NAMED])
+    fix = "find out how much memory the nodes should have; look for missing DIMMs in those with less"
+    return Finding(f"split: {split}", expected="one amount", found=split, part="memory", severity="warn", fix=fix)
+
+
+_MAX_NAMED = 8
 
 
 def _smaller(sizes: Mapping[str, float], usual: float) -> Iterator[Finding]:

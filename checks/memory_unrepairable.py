@@ -17,12 +17,17 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """SRAM Threshold Exceeded and Unrepairable Memory must be No; older drivers and cards without ECC lack both.
 
+    Cards that retire pages in place of rows may retire 63; more than 15 for double-bit errors are a warning.
+
     Source: NVIDIA NVML API reference, nvmlEccSramErrorStatus_v1_t (bThresholdExceeded: the error threshold of the field
-    diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic).
+    diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic); NVIDIA Dynamic Page
+    Retirement (64 pages at most) and DCGM, DcgmHealthWatch.cpp (15 pages for double-bit errors).
     """
     reporting = any(gpu.sram_threshold_exceeded is not None for gpu in gpus)
-    if not reporting:
+    retiring = any(gpu.retired_pages_double_bit is not None for gpu in gpus)
+    if not reporting and not retiring:
         yield NotApplicable("nvidia-smi reports no threshold of SRAM errors here")
+    yield from (finding for gpu in gpus for finding in _retired(gpu))
     for gpu in gpus:
         fix = f"take the node out of use, run NVIDIA's field diagnostic on GPU {gpu.index}, and replace it"
         if gpu.unrepairable_memory:
@@ -32,3 +37,17 @@ def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Fi
             yield Finding(message, expected="no", found="yes", fix=fix, part=gpu.part)
         elif reporting and gpu.sram_threshold_exceeded is None:
             yield Unknown(f"{gpu.label} does not report whether its SRAM has too many errors")
+
+
+_MAX_PAGES, _MAX_DOUBLE_BIT = 63, 15
+
+
+def _retired(gpu: Gpu) -> Iterator[Finding]:
+    single, double = gpu.retired_pages_single_bit or 0, gpu.retired_pages_double_bit or 0
+    if single + double >= _MAX_PAGES:
+        message = f"{single + double} pages of its memory are retired, and no more than 64 can be"
+        yield Finding(message, expected=0, found=single + double, unit="pages", part=gpu.part, severity="rma")
+    elif double > _MAX_DOUBLE_BIT:
+        message = f"{double} pages of its memory are retired for double-bit errors"
+        fix = f"run NVIDIA's field diagnostic on GPU {gpu.index} in the next maintenance"
+        yield Finding(message, expected=0, found=double, unit="pages", part=gpu.part, severity="warn", fix=fix)

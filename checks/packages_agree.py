@@ -14,6 +14,7 @@ _COMPARED = re.compile(
     r"|mlnx-ofed-kernel.*|mlnx-ofa_kernel|nvidia-peermem.*|cuda-runtime-.*"
 )
 """Packages in which a difference reaches a job; the driver's are compared by `driver-agrees`."""
+_MAX_NAMED = 4
 _NCCL = re.compile(r"libnccl(?:2|-dev)?")
 
 
@@ -46,7 +47,8 @@ def _judge(name: str, version_by_node: dict[str, str]) -> Iterator[Finding]:
         return
     (usual, most), *_ = count.most_common()
     if len(version_by_node) < _FEWEST_NODES or 2 * most <= len(version_by_node):
-        split = ", ".join(f"{version} on {nodes}" for version, nodes in sorted(count.items()))
+        nodes_by_version = {each: [n for n, own in version_by_node.items() if own == each] for each in sorted(count)}
+        split = "; ".join(f"{each} on {', '.join(nodes[:_MAX_NAMED])}" for each, nodes in nodes_by_version.items())
         fix = f"choose one version of {name} and install it on the other nodes"
         yield Finding(f"split: {name} {split}", expected="one version", found=split, fix=fix, part=name, code=name)
         return

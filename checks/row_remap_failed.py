@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix="take the node out of use and replace the GPU; a reset does not help, because no spare row is left",
 )
 def row_remap_failed(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Remapping Failure Occurred must be No.
+    """Remapping Failure Occurred must be No; a bank of memory without any spare row left is a warning.
 
     Source: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a remapping failure
     qualifies the card for replacement.
@@ -27,6 +27,12 @@ def row_remap_failed(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Findin
             why = "a reset does not help, because no spare row is left"
             fix = f"take the node out of use and replace GPU {gpu.index}; {why}"
             yield Finding("a row remapping failed", expected="no", found="yes", fix=fix, part=gpu.part)
+        elif gpu.exhausted_banks:
+            message = f"{gpu.exhausted_banks} banks of its memory have no spare row left"
+            fix = f"plan the replacement of GPU {gpu.index}: the next bad row of these banks cannot be remapped"
+            yield Finding(
+                message, expected=0, found=gpu.exhausted_banks, unit="banks", fix=fix, part=gpu.part, severity="warn"
+            )
         elif failed is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
             yield Unknown(f"{gpu.label} does not report whether a row remapping failed")
         elif failed is None:

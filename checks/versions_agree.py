@@ -85,7 +85,10 @@ def _majority(sort: str, model: str, versions_by_node: dict[str, list[_Version]]
     (usual, most), *_ = count.most_common()
     of = " of ".join(filter(None, (_NAMES.get(sort, sort), model)))
     if len(values_by_node) < _FEWEST_NODES or 2 * most <= len(values_by_node):
-        yield _split(sort, ", ".join(f"{value} on {n}" for value, n in sorted(count.items())), of)
+        nodes_by_value = {
+            value: [node for node, own in values_by_node.items() if value in own] for value in sorted(count)
+        }
+        yield _split(sort, "; ".join(f"{value} on {_named(nodes)}" for value, nodes in nodes_by_value.items()), of)
         return
     for node, own in versions_by_node.items():
         for value in sorted(values_by_node[node] - {usual}):
@@ -103,9 +106,10 @@ def _parameters(sort: str, _model: str, versions_by_node: dict[str, list[_Versio
     uneven = {word: number for word, number in count.items() if number < nodes}
     if nodes == 1 or not uneven:
         return
-    tied = [f"{word} on {number} of {nodes}" for word, number in sorted(uneven.items()) if 2 * number == nodes]
+    tied = [word for word, number in sorted(uneven.items()) if 2 * number == nodes]
     if tied or nodes < _FEWEST_NODES:
-        yield _split(sort, ", ".join(tied or sorted(uneven)), sort)
+        owners = {word: [node for node, words in words_by_node.items() if word in words] for word in tied or uneven}
+        yield _split(sort, "; ".join(f"{word} on {_named(names)}" for word, names in owners.items()), sort)
     for node, words in words_by_node.items() if nodes >= _FEWEST_NODES else ():
         usual = {word for word, number in uneven.items() if 2 * number > nodes}
         rare = {word for word, number in uneven.items() if 2 * number < nodes}
@@ -114,6 +118,14 @@ def _parameters(sort: str, _model: str, versions_by_node: dict[str, list[_Versio
             here = "; ".join(filter(None, (_listed("only here", extra), _listed("not here", missing))))
             message = f"kernel parameters differ from most of {nodes} nodes: {here}"
             yield Finding(message, expected=missing, found=extra, fix=_FIXES[sort], part="kernel", code=sort, host=node)
+
+
+def _named(nodes: list[str]) -> str:
+    more = f" and {len(nodes) - _MAX_NAMED} more" if len(nodes) > _MAX_NAMED else ""
+    return ", ".join(nodes[:_MAX_NAMED]) + more
+
+
+_MAX_NAMED = 4
 
 
 def _listed(label: str, words: list[str]) -> str:

@@ -96,7 +96,7 @@ class Profile:
 
 NO_PROFILE = Profile(
     "none",
-    required=frozenset({"gpu-lost"}),  # a machine for which not even this is known is not healthy
+    required=frozenset({"gpu-lost", "smi-errors"}),  # a machine for which not even this is known is not healthy
     about="no expected values; only checks that need none are run",
 )
 

@@ -50,13 +50,13 @@ _WORDS: dict[SharedScope, str] = {
     "rail": "rail {}",
     "nvlink-domain": "NVLink domain {}",
     "rack": "rack {}",
-    "fleet": "all nodes",
+    "fleet": "the fleet",
 }
 _FIXES: dict[SharedScope, str] = {
     "leaf": "look at leaf switch {} first: its power, its log and its ports",
     "rail": "look at the switches of rail {} first",
     "nvlink-domain": "look at the NVLink switches of this domain and at what manages them first",
-    "rack": "look at what the nodes of rack {} share first: power feed, cooling, switches",
+    "rack": "look first for what the nodes of {} share",
     "fleet": "look for what these nodes share first: a setting, an update, a service",
 }
 
@@ -78,9 +78,9 @@ def fold_common(verdicts: Iterable[Verdict], places: _Places, checks: Mapping[st
 
 
 def shared_silence(silent: Collection[str], places: _Places) -> list[Verdict]:
-    """Return one warning for each rack, or for the fleet, whose nodes nearly all do not answer."""
-    shown = [_Shown(node, Finding("does not answer", check=_REACH.name, severity="warn")) for node in silent]
-    return [Verdict(_REACH.name, "", "warn", (c.finding,)) for c in _causes(shown, places, _REACH)]
+    """Return one remark for each rack, or for the fleet, whose nodes nearly all do not answer."""
+    shown = [_Shown(node, Finding("no answer", check=_REACH.name, severity="info")) for node in silent]
+    return [Verdict(_REACH.name, "", "pass", (c.finding,)) for c in _causes(shown, places, _REACH)]
 
 
 _REACH = Check(
@@ -94,7 +94,8 @@ _REACH = Check(
 
 
 def _may_be_shared(finding: Finding) -> bool:
-    return finding.scope == "node" and finding.status != "pass"
+    """Return True for what nodes can catch from each other: a part to inspect or return is its node's own."""
+    return finding.scope == "node" and finding.status != "pass" and finding.severity not in {"isolate", "rma"}
 
 
 @dataclass(frozen=True)
@@ -142,14 +143,16 @@ def _causes(shown: Sequence[_Shown], places: _Places, check: Check) -> Iterator[
 def _full_places(kind: _Kind, shown: Sequence[_Shown], places: _Places) -> dict[str, tuple[list[_Shown], int]]:
     """Return the places of one kind whose nodes nearly all show it, with how many these are.
 
-    There are none if all places are full, or if nodes elsewhere show it as well.
+    There are none if all places are full, or if nodes elsewhere show it as well: then it is the fleet's. A fleet that
+    is one NVLink domain is called by it.
     """
     inside = _grouped(shown, lambda each: kind.of_finding(each.finding, places[each.node]))
     members = Counter(name for place in places.values() for name in set(kind.of_node(place)))
     full = {name: (own, members[name]) for name, own in inside.items() if name and _nearly_all(own, members[name])}
     elsewhere = {each.node for each in shown} - {each.node for own, _ in full.values() for each in own}
     outside = sum(1 for place in places.values() if not full.keys() & set(kind.of_node(place)))
-    return full if len(full) < len(members) and len(elsewhere) <= _FEW * outside else {}
+    is_apart = len(full) < len(members) or (len(members) == 1 and kind.tag)
+    return full if is_apart and len(elsewhere) <= _FEW * outside else {}
 
 
 def _nearly_all(shown: Sequence[_Shown], members: int) -> bool:
@@ -163,11 +166,15 @@ def _cause(scope: SharedScope, name: str, shown: Sequence[_Shown], members: int,
     message, count = Counter(each.finding.message for each in shown).most_common(1)[0]
     example = next(each.finding for each in shown if each.finding.message == message)
     often = "" if count == len(shown) else "most often "
+    parts = {each.finding.part for each in shown}
+    part = f"{next(iter(parts))}: " if len(parts) == 1 and _has_label(example) else ""
     is_switch = scope in {"leaf", "rail"}
-    fix = f"{_FIXES[scope].format(name)}; then {check.fix}" if is_switch or not check.fix_in_common else ""
+    fixes = {each.finding.fix for each in shown}
+    own_fix = fixes.pop() if len(fixes) == 1 else check.fix
+    fix = f"{_FIXES[scope].format(name)}; then {own_fix}" if is_switch or not check.fix_in_common else ""
     finding = replace(
         example,
-        message=f"{len(nodes)} of {members} nodes: {often}{message}",
+        message=f"{len(nodes)} of {members} nodes: {part}{often}{message}",
         fix=fix or check.fix_in_common,
         part=PartName(f"{scope}:{name}" if name else scope, _WORDS[scope].format(name)),
         severity=max((each.finding for each in shown), key=severity_rank).severity,
@@ -180,10 +187,18 @@ def _cause(scope: SharedScope, name: str, shown: Sequence[_Shown], members: int,
 
 
 def _each(shown: Sequence[_Shown]) -> tuple[str, ...]:
-    """Return what each node shows, if that is not the same on all of them."""
-    if len({(each.finding.part, each.finding.message) for each in shown}) == 1:
+    """Return what each node shows, if that differs, or if the part has a number of its own."""
+    is_same = len({(each.finding.part, each.finding.message) for each in shown}) == 1
+    if is_same and not any(_has_label(each.finding) for each in shown):
         return ()
-    return tuple(f"{each.finding.message} ({each.node} {each.finding.part})" for each in shown)
+    return tuple(
+        f"{each.node} {each.finding.part_label or each.finding.part}: {each.finding.message}" for each in shown
+    )
+
+
+def _has_label(finding: Finding) -> bool:
+    """Return True for parts that are described by more than their name: serial number, address."""
+    return finding.part_label not in {"", finding.part}
 
 
 _SPREADING_XIDS: dict[str, frozenset[str]] = {
@@ -197,13 +212,13 @@ Source: marin-community/marin issue 9086 (one GPU logged 149, the 63 others of t
 
 
 def _spreads(shown: Sequence[_Shown], places: _Places) -> Iterator[_Cause]:
-    """Yield the one GPU of an NVLink domain whose Xid made many others log theirs."""
+    """Yield the GPU of an NVLink domain whose Xid made many others log theirs; of several, the first has them."""
     xids = [each for each in shown if each.finding.check == "xid"]
     for own in _grouped(xids, lambda each: places[each.node].nvlink_domain or each.node).values():
         for code, following in _SPREADING_XIDS.items():
             roots = [each for each in own if each.finding.code == code]
             effects = [each for each in own if each.finding.code in following]
-            if len(roots) == 1 and len(_gpus(effects)) >= FEWEST_NODES:
+            if roots and len(_gpus(effects)) >= FEWEST_NODES:
                 yield _spread(roots[0], effects)
                 break
 

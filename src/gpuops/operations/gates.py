@@ -170,7 +170,7 @@ class Gates:
 
     def _measured(self, work: Workspace, scopes: tuple[Scope, ...], more: Sequence[Probe[Any]] = ()) -> Measurement:
         """Measure the all-reduce in ``scopes``; the facts include the answers to ``more``."""
-        measurement = measure.measure(work, MeasureRequest(engine=self.request.engine, scopes=scopes), more)
+        measurement = measure.measure_asking(work, MeasureRequest(engine=self.request.engine, scopes=scopes), more)
         _stop_if(interrupted=measurement.interrupted)
         return measurement
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuops.assessment import compare, lacks_gpus, probes_for, profile_of
 from gpuops.catalogue import Catalogue
-from gpuops.errors import DocumentError, did_you_mean
+from gpuops.errors import DocumentError, InputError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.judging import Check, choose, judge_node, probes_of
@@ -27,6 +27,15 @@ def check_profiles(hosts: Iterable[Host], catalogue: Catalogue) -> None:
         if host.profile not in names:
             hint = did_you_mean(host.profile or "", names) or f"; known: {', '.join(names)}"
             raise DocumentError(host.origin, f'{host.name}: unknown profile "{host.profile}"{hint}')
+
+
+def check_required(catalogue: Catalogue) -> None:
+    """Raise `InputError` if a profile requires a check that does not exist; called before any host is asked."""
+    known = catalogue.checks()
+    for profile in catalogue.profiles().values():
+        for name in sorted(profile.required - set(known)):
+            hint = did_you_mean(name, known) or "; gpuops checks list"
+            raise InputError(f'profile {profile.name}: required names no check: "{name}"{hint}')
 
 
 def quick_checks(catalogue: Catalogue, skip: Iterable[str] = ()) -> list[Check]:

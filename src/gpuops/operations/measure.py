@@ -35,11 +35,13 @@ from gpuops.reasons import Excluded
 from gpuops.workspace import Workspace
 
 
-def measure(work: Workspace, request: MeasureRequest, more: Iterable[Probe[Any]] = ()) -> Measurement:
-    """Measure the hosts that pass the quick checks and are proved idle; for saved hosts, return the saved result.
+def measure(work: Workspace, request: MeasureRequest) -> Measurement:
+    """Measure the hosts that pass the quick checks and are proved idle; for saved hosts, return the saved result."""
+    return measure_asking(work, request, ())
 
-    The facts of the measurement include the answers to ``more``.
-    """
+
+def measure_asking(work: Workspace, request: MeasureRequest, more: Iterable[Probe[Any]]) -> Measurement:
+    """Measure as `measure` does; the facts of the measurement include the answers to ``more``."""
     check_profiles(work.hosts, work.catalogue)
     if work.nodes.source == "saved":
         return _saved(work.of_inventory().of_saved(request.facts), request)

@@ -15,7 +15,7 @@ from gpuops.facts import Facts
 from gpuops.judging import LEVELS, Check, Level, choose, probes_of
 from gpuops.judging.common import fold_common, shared_silence
 from gpuops.operations import burn_in, measure
-from gpuops.operations.health import check_profiles, without_gpus
+from gpuops.operations.health import check_profiles, check_required, without_gpus
 from gpuops.operations.learn import unmatched
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
@@ -41,6 +41,7 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
     work, known = work.of_saved(request.facts), work.catalogue.checks()
     checks = choose(known, request.level, tuple(request.only), tuple(request.skip))
     check_profiles(work.hosts, work.catalogue)
+    check_required(work.catalogue)
     load = MeasureRequest(engine=request.engine, force_busy=tuple(request.force_busy))
     measure.check(work, load.force_busy)
     started_at, began = dt.datetime.now(dt.timezone.utc), time.monotonic()

@@ -134,11 +134,12 @@ def test_a_job_on_every_gpu_is_no_fault(judge_lab):
 
 
 def test_a_gpu_in_mig_mode_leaves_the_others_judged(judge_lab):
+    mig = ("compute-mode", "gpu3", "fail")  # without an instance
     verdicts = judge_lab("hgx-h100", "gpu3:mig")
-    assert findings(verdicts) == []
+    assert findings(verdicts) == [mig]
     assert (verdicts["nvlink-links"].status, verdicts["topology"].status) == ("pass", "pass")
     verdicts = judge_lab("hgx-h100", "gpu3:mig", "gpu5:nvlink-down=4")
-    assert findings(verdicts) == [("nvlink-links", "gpu5", "reset")]
+    assert findings(verdicts) == [mig, ("nvlink-links", "gpu5", "reset")]
     assert all_mig(judge_lab)["nvlink-links"].status == "skipped"
 
 

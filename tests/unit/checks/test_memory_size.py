@@ -39,9 +39,16 @@ def test_another_build_warns_and_more_memory_is_nothing(fleet):
     assert failing(fleet(2015.4, 1007.2, 2015.4, 2015.4)) == {"n1": "warn"}
 
 
-def test_two_nodes_or_a_split_are_not_judged(fleet):
-    for sizes in ((2015.4, 1951.5), (2015.4, 2015.4, 1951.5, 1951.5), (1.0, 2.0, 3.0)):
-        assert {v.status for v in fleet(*sizes).values()} == {"skipped"}
+def test_a_split_blames_no_node(fleet):
+    for sizes in ((2015.4, 1951.5), (2015.4, 2015.4, 1951.5, 1951.5)):
+        (split,) = fleet(*sizes)[""].findings
+        assert (split.host, split.severity) == ("", "warn")
+        assert "2015 GiB on n0, " in split.message
+        assert failing(fleet(*sizes)).keys() == {""}
+
+
+def test_three_builds_are_not_compared(fleet):
+    assert {v.status for v in fleet(1.0, 2.0, 3.0).values()} == {"skipped"}
 
 
 def test_a_node_that_does_not_tell_is_unknown(fleet):

@@ -28,6 +28,7 @@ VALUES = {
     "STATE": "fails",
     "ACTION": "reboot",
     "WORD": "nokaslr",
+    "PRODUCT": "NVIDIA A40",
     "PHYSICAL": "Polling",
     "CLASS": "106",
     "GTS": "8.0",

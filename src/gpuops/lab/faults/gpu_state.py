@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Change, Fault, whole
 from gpuops.lab.faults.gpu import working
@@ -105,6 +107,11 @@ def _init_failed(node: Node, name: str, _value: str) -> Node:
     )
 
 
+def _other_model(node: Node, name: str, value: str) -> Node:
+    gpu = _gpu(node, name)
+    return node.with_gpu(gpu.index, model=replace(gpu.model, name=value))
+
+
 def _mig(node: Node, name: str, _value: str) -> Node:
     if not _gpu(node, name).model.mig:
         raise InputError(f"a {_gpu(node, name).model.name} has no MIG mode")
@@ -206,6 +213,7 @@ FAULTS = (
         lambda node, name, _value: node.with_gpu(int(name), inforom_corrupted=True),
         found_by=("smi-errors",),
     ),
-    Fault("gpu", "mig", "in MIG mode: its NVLinks are off (no fault)", _mig),
+    Fault("gpu", "other-model", "another card than the others", _other_model, "PRODUCT", "NVIDIA A40", ("gpu-model",)),
+    Fault("gpu", "mig", "in MIG mode without an instance: no job can use it", _mig, found_by=("compute-mode",)),
     Fault("gpu", "unreadable", "nvidia-smi reads errors in place of its sensors and links", _unreadable),
 )

@@ -78,6 +78,11 @@ _PATTERNS: tuple[tuple[str, MessageKind, str], ...] = (
     ("no available path", "disk-gone", r"block (?P<subject>nvme\w+): no available path - failing I/O"),
     ("nvme nvme", "disk-timeout", r"nvme (?P<subject>nvme\d+): .*timeout, (?:reset controller|aborting|disable c).*"),
     ("md/raid", "raid-failure", r"md/(?P<level>raid\d*):?(?P<subject>\w+): Disk failure on .*"),
+    ("critical medium error", "io-error", r"critical medium error, dev (?P<subject>[\w-]+), .*"),
+    ("critical target error", "io-error", r"critical target error, dev (?P<subject>[\w-]+), .*"),
+    ("Unrecovered Read Error", "io-error", r"(?P<subject>nvme\d+n\d+): .*Unrecovered Read Error.*"),
+    (": Medium Error", "io-error", r"\[(?P<subject>sd[a-z]+)\] .*Sense Key : Medium Error.*"),
+    (": I/O Cmd(", "io-error", r"(?P<subject>nvme\d+n\d+): I/O Cmd\(.*"),
     ("I/O error", "io-error", r"I/O error,? (?:on )?dev(?:ice)? (?P<subject>[\w-]+), .*"),
 )
 _RULES = tuple((keyword, kind, re.compile(pattern, re.ASCII)) for keyword, kind, pattern in _PATTERNS)

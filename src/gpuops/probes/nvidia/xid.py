@@ -154,7 +154,7 @@ def meaning_of(code: int, text: str = "", times: int = 1) -> XidMeaning:
     ``times`` the link logged the same.
     """
     if code not in XIDS:
-        return XidMeaning(code, f"Xid {code}", "monitor", "look it up in NVIDIA's Xid catalogue", _OURS)
+        return XidMeaning(code, "not in NVIDIA's table", "monitor", "look it up in NVIDIA's Xid catalogue", _OURS)
     if code == 154:
         return _recovery(text)
     if code in CODES:

@@ -63,6 +63,7 @@ class Gpu:
     persistence_mode: bool | None = None
     mig_mode: bool | None = None
     mig_devices: int = 0
+    mig_pending: bool | None = None
     memory_total_mib: int | None = None
     memory_used_mib: int | None = None
     temperature_celsius: int | None = None
@@ -98,6 +99,9 @@ class Gpu:
     ecc_corrected_volatile: int | None = None
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None
+    retired_pages_single_bit: int | None = None
+    retired_pages_double_bit: int | None = None
+    exhausted_banks: int | None = None
     fabric_state: str | None = None
     fabric_status: str | None = None
     fabric_health: str | None = None

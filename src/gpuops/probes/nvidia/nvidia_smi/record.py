@@ -170,6 +170,22 @@ _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
         _yes,
         ("retired_pages/pending_retirement", "retired_pages/pending_blacklist", "retired_pages/pending_page_blacklist"),
     ),
+    "retired_pages_single_bit": (
+        read_count,
+        ("retired_pages/multiple_single_bit_retirement/retired_count", "retired_pages/single_bit_ecc"),
+    ),
+    "retired_pages_double_bit": (
+        read_count,
+        ("retired_pages/double_bit_retirement/retired_count", "retired_pages/double_bit_ecc"),
+    ),
+    "exhausted_banks": (
+        _integer(r" bank\(s\)"),
+        (
+            "remapped_rows/row_remapper_histogram/row_remapper_histogram_none",
+            "remapped_rows/bank_remap_availability_histogram/none",
+        ),
+    ),
+    "mig_pending": (_enabled, ("mig_mode/pending_mig", "mig_mode/pending")),
     "fabric_state": (read_text, ("fabric/state",)),
     "fabric_status": (_read_status, ("fabric/status",)),
     "fabric_health": (read_text, ("fabric/health/summary",)),

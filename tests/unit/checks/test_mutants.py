@@ -1,0 +1,180 @@
+"""Healthy lab hosts whose answers were changed as real nodes show it: each fault is named, no healthy oddity blamed."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from tests.unit.checks.lab_node import CHECKS, NOW, PROBES, answers_of
+
+from gpuops.assessment import profile_of
+from gpuops.document import Where
+from gpuops.facts import read
+from gpuops.inventory import Host
+from gpuops.judging import judge_node
+from gpuops.profile import known, load
+
+PROFILES = known()
+SMI, LSPCI, DMESG = "nvidia-smi -q -x", "lspci -Dnn", "dmesg"
+DEVICES, SYSFS, PROC = "/proc/bus/pci/devices", "drivers/nvidia/*/current_link", "driver/nvidia/gpus"
+
+
+def mutated(machine, **changes):
+    """Answers of a healthy host, each changed by the function whose key is in its question."""
+    return [
+        replace(answer, out=change(answer.out)) if (change := changes.get(kind_of(answer))) else answer
+        for answer in answers_of(machine)
+    ]
+
+
+def kind_of(answer):
+    text = str(answer.question)
+    kinds = {"smi": SMI, "lspci": LSPCI, "dmesg": DMESG, "devices": DEVICES, "sysfs": SYSFS, "proc": PROC}
+    return next((kind for kind, part in kinds.items() if part in text), "")
+
+
+def told(machine, *, declared=True, profile="", **changes):
+    """(check, part, severity) of each finding above info, and the checks that are unknown."""
+    facts = read("gpu01", NOW, mutated(machine, **changes), PROBES)
+    host = Host("gpu01", "gpu01", Where("inventory.yml", 1, 1))
+    own = load(profile or machine) if declared else profile_of(host, facts, PROFILES)
+    verdicts = judge_node(CHECKS, facts, own)
+    found = [(v.check, str(f.part), f.severity) for v in verdicts for f in v.findings if f.severity != "info"]
+    return found, {v.check for v in verdicts if v.status == "unknown"} - {"clock", "power-supply"}
+
+
+def within_gpu(number, old, new, times=1):
+    """A change of the answer of one GPU in nvidia-smi's XML."""
+
+    def change(out):
+        head, *gpus = re.split(r"(?=<gpu id=)", out)
+        assert re.search(old, gpus[number]), old
+        gpus[number] = re.sub(old, new, gpus[number], count=times)
+        return head + "".join(gpus)
+
+    return change
+
+
+def add(text):
+    return lambda out: f"{out[:-1]}{text}\0" if out.endswith("\0") else out + text
+
+
+def without(pattern):
+    def change(out):
+        assert re.search(pattern, out), pattern
+        return re.sub(pattern, "", out)
+
+    return change
+
+
+DISKS = {
+    "critical medium error, dev nvme1n1, sector 123456 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2": "nvme1",
+    "blk_update_request: critical medium error, dev nvme1n1, sector 123456 op 0x0:(READ) flags 0x80700": "nvme1",
+    "critical target error, dev nvme1n1, sector 8388608 op 0x3:(DISCARD) flags 0x800 phys_seg 1": "nvme1",
+    "nvme1n1: Read(0x2) @ LBA 123456, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR": "nvme1",
+    "sd 0:0:0:0: [sda] tag#12 Sense Key : Medium Error [current]": "sda",
+    "nvme3n1: I/O Cmd(0x2) @ LBA 123456, 8 blocks, I/O Error (sct 0x2 / sc 0x81) DNR": "nvme3",
+}
+
+
+@pytest.mark.parametrize("line", DISKS)
+def test_errors_of_a_medium_in_the_kernels_words(line):
+    assert told("hgx-h100", dmesg=add(f"[ 9000.123456] {line}\n"))[0] == [("disk-errors", DISKS[line], "warn")]
+
+
+GONE = {
+    "smi": within_gpu(2, r"(?s)^<gpu id=.*</gpu>", ""),
+    "lspci": without(r"0000:52:00\.0 .*\n"),
+    "devices": without(r"5200\t10de2330.*\n"),
+    "proc": without(r"(?s)/proc/driver/nvidia/gpus/0000:52:00\.0/information\0[^\0]*\0"),
+    "sysfs": without(r"(?s)/sys/bus/pci/drivers/nvidia/0000:52:00\.0/[^\0]*\0[^\0]*\0"),
+}
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("source", GONE)
+def test_one_source_that_lacks_a_gpu_is_never_a_pass(source, declared):
+    found, unknown = told("hgx-h100", declared=declared, **{source: GONE[source]})
+    assert ("gpu-count" in unknown) or ("gpu-count", "gpu2", "isolate") in found
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_gpu_that_only_the_kernel_still_lists_is_not_forgotten(declared):
+    changes = {kind: change for kind, change in GONE.items() if kind != "devices"}
+    found, unknown = told("hgx-h100", declared=declared, **{**changes, "lspci": lambda _: ""})
+    assert "gpu-count" in unknown | {check for check, _, _ in found}
+
+
+K420 = "0000:03:00.0 VGA compatible controller [0300]: NVIDIA Corporation GK107GL [Quadro K420] [10de:0ff3] (rev a1)\n"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_card_for_the_screen_that_nouveau_serves_is_not_missing(declared):
+    found, _ = told("hgx-h100", declared=declared, lspci=add(K420), devices=add("0300\t10de0ff3\t0\tnouveau\n"))
+    assert found == []
+
+
+def test_a_gpu_that_a_virtual_machine_has_is_not_broken():
+    keep = {kind: change for kind, change in GONE.items() if kind not in {"lspci", "devices"}}
+    served = {"devices": lambda out: out.replace("5200\t10de2330\t0\tnvidia\n", "5200\t10de2330\t0\tvfio-pci\n")}
+    found, _ = told("hgx-h100", declared=False, **keep, **served)
+    assert [each for each in found if each[0] == "gpu-count"] == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "old", "new", "finding"),
+    [
+        ("hgx-h100", r"<total>\d+ MiB</total>", "<total>40960 MiB</total>", ("gpu-model", "gpu2", "fail")),
+        ("hgx-h100", r"NVIDIA H100 80GB HBM3", "NVIDIA H200", ("gpu-model", "gpu2", "warn")),
+        ("hgx-h100", r"histogram_none>0 bank", "histogram_none>3 bank", ("row-remap-failed", "gpu2", "warn")),
+        ("hgx-h100", r"<pending_mig>Disabled", "<pending_mig>Enabled", ("compute-mode", "gpu2", "warn")),
+        (
+            "dgx1-v100",
+            r"(?s)(<double_bit_retirement>\s*<retired_count>)0",
+            r"\g<1>64",
+            ("memory-unrepairable", "gpu2", "rma"),
+        ),
+        (
+            "dgx1-v100",
+            r"(?s)(<double_bit_retirement>\s*<retired_count>)0",
+            r"\g<1>22",
+            ("memory-unrepairable", "gpu2", "warn"),
+        ),
+        ("dgx1-v100", r"(?s)(<double_bit_retirement>\s*<retired_count>)0", r"\g<1>3", None),
+    ],
+    ids=["half of the memory", "another model", "banks", "mig pending", "64 pages", "22 pages", "3 pages"],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_what_one_gpu_answers_otherwise(machine, old, new, finding, declared):
+    assert told(machine, declared=declared, smi=within_gpu(2, old, new))[0] == ([finding] if finding else [])
+
+
+def test_the_inventorys_profile_is_for_another_machine():
+    assert ("gpu-model", "node", "fail") in told("hgx-h100", profile="hgx-h200")[0]
+
+
+def test_sensors_that_read_errors_are_required():
+    change = within_gpu(2, r"<gpu_temp>[^<]*", "<gpu_temp>ERR!")
+    for declared in (True, False):
+        assert "smi-errors" in told("hgx-h100", declared=declared, smi=change)[1]
+    assert "smi-errors" in load("hgx-h100").required & load("hgx-b200").required & load("l40s").required
+
+
+def test_rails_of_one_other_rate_are_one_warning():
+    facts = [
+        replace(a, out=a.out.replace("400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)")) for a in answers_of("hgx-h100")
+    ]
+    verdicts = {v.check: v for v in judge_node(CHECKS, read("gpu01", NOW, facts, PROBES), load("hgx-h100"))}
+    (finding,) = verdicts["ib-ports"].findings
+    assert (finding.part, finding.severity) == ("rails", "warn")
+    assert "expect: {nic.rate_gbps: 200}" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "severity"),
+    [
+        (r"<clusterUuid>[^<]*", "<clusterUuid>00000009-0000-0000-0000-000000000009", "fail"),
+        (r"<cliqueId>[^<]*", "<cliqueId>7", "warn"),
+    ],
+)
+def test_a_gpu_of_a_tray_that_joined_another_domain(old, new, severity):
+    assert told("gb200-nvl72", smi=within_gpu(2, old, new))[0] == [("fabric-manager", "gpu2", severity)]
