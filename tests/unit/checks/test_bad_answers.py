@@ -1,5 +1,6 @@
 """No check passes on what it could not see: answers of healthy lab hosts are refused, cut, garbled or lost."""
 
+import os
 import random
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ SPOILT = {
 }
 
 
-@pytest.fixture(scope="module", params=names())
+@pytest.fixture(scope="module", params=names() if os.environ.get("GPUOPS_CI") == "1" else ["hgx-h100", "titan-rtx-2x"])
 def host(request):
     """The machine's profile, and its answers by question."""
     return load(request.param), {answer.question: answer for answer in answers_of(request.param)}
