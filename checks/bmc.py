@@ -107,7 +107,7 @@ def _fans(sensors: Sequence[Sensor]) -> Iterator[Finding]:
             message = f"fan {sensor.name}: {sensor.reading}, beyond its critical limit"
             yield _finding(sensor, message, "ok", "fan", fails=True)
         elif not rpm[sensor.name] and _kind(sensor) in turning:
-            yield _finding(sensor, f"fan {sensor.name} stands still, its fellows turn", "RPM", "fan", fails=True)
+            yield _finding(sensor, f"fan {sensor.name} stands still, others of its kind turn", "RPM", "fan", fails=True)
 
 
 def _others(sensors: Sequence[Sensor]) -> Iterator[Finding]:

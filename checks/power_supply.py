@@ -16,6 +16,8 @@ _WORKSTATION = re.compile(r"\b(?:GeForce|TITAN|Quadro|RTX)\b")
 _NOT_SELF_BUILT = re.compile(r"Server Edition|Laptop|Max-Q|Mobile|\bGRID\b")
 _RATED = re.compile(r"(12vhpwr|12v2x6)(150|300|450|600)w?")
 _WORDS = "pcie8, pcie6, eps8, 12vhpwr or 12v-2x6, with a lower rating as 12vhpwr-450"
+_CABLE_FIX = "connect each socket of the GPU with a cable of its own, or lower its limit (nvidia-smi -pl)"
+_SUPPLY_FIX = "take a larger power supply, or lower the limits of the GPUs (nvidia-smi -pl)"
 _ASK = "no sensor reports the cables and the power supply; declare them as power: in the inventory"
 
 
@@ -69,11 +71,20 @@ def _cables(gpu: Gpu, cables: Sequence[GpuCable]) -> Iterator[Finding | Unknown]
         sum_ = f"{' + '.join([f'{SLOT_WATTS} W (slot)', *map(_cable_text, cables)])} = {available} W"
         if limit > available:
             message = f"{sum_}, less than its power limit of {limit:g} W"
-            yield Finding(message, expected=limit, found=available, unit="W", part=gpu.part, code="cable")
+            yield Finding(
+                message, expected=limit, found=available, unit="W", fix=_CABLE_FIX, part=gpu.part, code="cable"
+            )
         elif most is not None and most > available:
             message = f"{sum_}: do not raise its power limit to the {most:g} W that it accepts"
             yield Finding(
-                message, expected=most, found=available, unit="W", part=gpu.part, severity="info", code="raise"
+                message,
+                expected=most,
+                found=available,
+                unit="W",
+                fix=_CABLE_FIX,
+                part=gpu.part,
+                severity="info",
+                code="raise",
             )
 
 
@@ -119,16 +130,25 @@ def _headroom(limits: Sequence[float], power: Power, rated: int, load: float) ->
     peak, allowed = (load + 2 * sum(limits), 2 * rated) if modern else (load + max(limits, default=0), rated)
     if load > rated:
         message = f"{sum_}, more than the {rated} W of the power supply"
-        yield Finding(message, expected=load, found=rated, unit="W", part=supply, code="overload")
+        yield Finding(message, expected=load, found=rated, unit="W", fix=_SUPPLY_FIX, part=supply, code="overload")
     elif load > CONTINUOUS * rated:
         message = f"{sum_}, more than 80 % of the {rated} W of the power supply ({CONTINUOUS * rated:g} W)"
         yield Finding(
-            message, expected=load / CONTINUOUS, found=rated, unit="W", part=supply, severity="warn", code="continuous"
+            message,
+            expected=load / CONTINUOUS,
+            found=rated,
+            unit="W",
+            fix=_SUPPLY_FIX,
+            part=supply,
+            severity="warn",
+            code="continuous",
         )
     elif peak > allowed:
         which = "all GPUs at three times their limit for 0.1 ms" if modern else "one GPU at twice its limit for 10 ms"
         message = f"{sum_}, and {which}: {peak:g} W, more than the {allowed} W that the power supply must survive"
-        yield Finding(message, expected=peak, found=allowed, unit="W", part=supply, severity="warn", code="peak")
+        yield Finding(
+            message, expected=peak, found=allowed, unit="W", fix=_SUPPLY_FIX, part=supply, severity="warn", code="peak"
+        )
 
 
 def _gpus_text(limits: Sequence[float]) -> str:
