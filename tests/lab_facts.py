@@ -22,6 +22,7 @@ class LabTree(Tree):
 
     def __init__(self, node):
         self.tree = sandbox._layout(node)
+        self.folders = {}
 
     def refresh(self):
         """Nothing changes here."""

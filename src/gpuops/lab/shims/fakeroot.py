@@ -44,6 +44,7 @@ class Tree:
         self.state_path = f"{folder}/host.env"
         self.seen = -1
         self.tree: dict[str, Any] = {}
+        self.folders: dict[str, str] = {}
         self.state: dict[str, str] = {}
         self.refresh()
 
@@ -58,6 +59,7 @@ class Tree:
             self.state = {name: value.strip("'") for name, _, value in pairs}
         with real_open(f"{self.state['ANSWERS']}/tree", "rb") as file:
             self.tree = marshal.load(file)  # noqa: S302 - the lab wrote it
+        self.folders = {}
 
     @property
     def skew_seconds(self) -> float:
@@ -92,18 +94,15 @@ class Tree:
 
     def followed(self, path: str, *, follow: bool) -> str:
         """Return ``path`` with its links resolved; the last one only if ``follow``."""
-        parts, at = [part for part in path.split("/") if part not in ("", ".")], ""
-        for depth, part in enumerate(parts, start=1):
-            if part == "..":  # as in the kernel, of the directory that a link led to
-                at = posixpath.dirname(at).rstrip("/")
-                continue
-            step = f"{at}/{part}"
-            target = self.tree["links"].get(step)
-            if target is None or (depth == len(parts) and not follow):
-                at = step
-            else:
-                at = self.followed(posixpath.normpath(f"{at}/{target}"), follow=True)
-        return at
+        folder, _, name = path.rstrip("/").rpartition("/")
+        if folder and folder not in self.folders:
+            self.folders[folder] = self.followed(folder, follow=True)
+        at = self.folders[folder] if folder else ""
+        if name == "..":  # as in the kernel, of the directory that a link led to
+            return posixpath.dirname(at).rstrip("/")
+        step = f"{at}/{name}" if name not in ("", ".") else at
+        target = self.tree["links"].get(step) if follow else None
+        return step if target is None else self.followed(posixpath.normpath(f"{at}/{target}"), follow=True)
 
     def text(self, path: str) -> str:
         """Return a file's content; raise the error that a real file would raise."""
