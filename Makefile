@@ -22,10 +22,11 @@ demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, va
 test: .venv/test.stamp system      ## the quick tests, which need no root; many of them wait, so three run side by side on two cores
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab tests/unit $(wildcard tests/test_*.py)
 
-real: .venv/test.stamp ground      ## tests with real servers, networks and machines, most of which want root: a quarter of an hour
+real: .venv/test.stamp ground      ## tests with real servers, networks and machines, most of which want root: twenty minutes
 	$(BIN)/pytest tests/real/collective
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder tests/real --ignore tests/real/collective
 	$(BIN)/pytest -m root tests/lab tests/unit
+	$(BIN)/pytest -n 2 --dist loadfile -m long tests/lab
 
 check: lint types test real wheel      ## everything that must hold before a change goes in
 

@@ -1,4 +1,5 @@
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -67,10 +68,20 @@ def user_state(tmp_path, monkeypatch):
     return tmp_path / "user-state" / "gpuops"
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason=f"only root can {item.get_closest_marker('root').args[0]}"))
+    if not CI and not config.option.markexpr:
+        leave_out_long(config, items)
+
+
+def leave_out_long(config, items):
+    """What takes minutes runs only if its mark or its file is asked for."""
+    asked = {pathlib.Path(word.partition("::")[0]).resolve() for word in config.args}
+    left_out = [item for item in items if item.get_closest_marker("long") and item.path not in asked]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,8 @@ from gpuops.probes.nvidia.burn_in import burn_in
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probing import Unknown
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def burnt(lab):

@@ -13,6 +13,8 @@ from tests.program import proposed, run_gpuops
 from gpuops.content import builtin
 from gpuops.lab import cluster
 
+pytestmark = pytest.mark.long
+
 GATES = ("facts", "preflight", "provision", "second-pass", "burn-in", "validate", "pair", "admit")
 PLAYBOOK = """\
 - name: A node

@@ -13,6 +13,8 @@ from tests.program import proposed, run_gpuops
 from gpuops.errors import InputError
 from gpuops.lab import cluster, demo
 
+pytestmark = pytest.mark.long
+
 ROOT = pathlib.Path(__file__).parents[2]
 README = re.findall(
     r"^gpuops ((?:\w+ )+.*-i prod\.yml.*?)(?: +[#>].*)?$", (ROOT / "README.md").read_text(), re.MULTILINE

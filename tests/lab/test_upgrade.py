@@ -13,6 +13,8 @@ from tests.program import run_gpuops
 from gpuops.content import builtin
 from gpuops.lab import cluster
 
+pytestmark = pytest.mark.long
+
 OLD, NEW = "580.105.08", "580.126.20"
 PLAYBOOK = """\
 - name: Driver
