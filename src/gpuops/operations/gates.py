@@ -184,13 +184,15 @@ class Gates:
     ) -> dict[str, Objection]:
         """Object to nodes that fail a check of ``level`` or cannot be judged by it.
 
-        What only a tool that need not be there could tell (``slow`` probes) may stay unknown.
+        As in `validate`, what the profile does not require may stay unknown, unless a load was to show it.
         """
         checks = choose(work.catalogue.checks(), level, only, skip)
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
-        optional = {each.name for each in checks if any(probe.cost == "slow" for probe in each.needs)}
         verdicts = [v for v in assess(checks, facts_by_node, profiles) if v.node]
-        return dict(_first_of_each(v for v in verdicts if not (v.status == "unknown" and v.check in optional)))
+        counted = (
+            v for v in verdicts if v.status != "unknown" or v.not_measured or v.check in profiles[v.node].required
+        )
+        return dict(_first_of_each(counted))
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
         """Return admitted nodes with the same profiles, those in the same racks first."""
