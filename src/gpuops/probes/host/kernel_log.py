@@ -139,7 +139,7 @@ def parse_kernel_log(text: str) -> KernelLog | Unknown:
         is_event = any(keyword in line for keyword in _EVENT_KEYWORDS)
         if event := _event(line, number) if is_event else None:
             events.append(event)
-        elif message := find_message(line, number, _seconds(line)):
+        elif message := find_message(line, number, seconds_since_boot(line)):
             messages.append(message)
         is_readable = is_readable and (not is_event or event is not None)
     is_whole = is_readable and has_boot_and_end(text)
@@ -200,10 +200,10 @@ def has_boot_and_end(text: str) -> bool:
 
 
 def _is_boot(line: str) -> bool:
-    return _BOOT in line or "Command line: " in line or _seconds(line) == 0
+    return _BOOT in line or "Command line: " in line or seconds_since_boot(line) == 0
 
 
-def _seconds(line: str) -> float | None:
+def seconds_since_boot(line: str) -> float | None:
     """Return the seconds since boot; None if the line has the time of day instead."""
     if kmsg := _KMSG_MICROSECONDS.match(line):
         return int(kmsg[1]) / 1e6
@@ -217,7 +217,7 @@ def _event(line: str, count: int) -> KernelEvent | None:
         match = pattern.search(line)
         address = canonical_address(match["address"]) if match else None
         if match and address:
-            return make(match, address, _seconds(line), count)
+            return make(match, address, seconds_since_boot(line), count)
     return None
 
 
@@ -248,14 +248,21 @@ def _aer(match: re.Match[str], address: str, seconds: float | None, line: int) -
     return Aer(address, severities.get(match["fatality"], "corrected"), match["text"].strip(), seconds, line)
 
 
+def why_unreadable(answer: Completed, *, shows_events: bool) -> Unknown | None:
+    """Return why the answer to `kernel_log` tells nothing; None if the log was read, or its part shows events."""
+    failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
+    if answer.out.strip() and (shows_events or not failed):
+        return None
+    refused = "permi" in answer.err.lower()  # "Operation not permitted", "insufficient permissions"
+    return Unknown(f"the kernel log cannot be read: {answer.last_line() or 'it is empty'}", needs_root=refused)
+
+
 def _read(answer: Completed) -> KernelLog | Unknown:
     log = parse_kernel_log(answer.out)
-    failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
-    if isinstance(log, Unknown) or (failed and not log.events and not log.messages):
-        words = answer.last_line() or "it is empty"
-        refused = "permi" in answer.err.lower()  # "Operation not permitted", "insufficient permissions"
-        return Unknown(f"the kernel log cannot be read: {words}", needs_root=refused)
-    return replace(log, reaches_boot=log.reaches_boot and answer.exit == 0 and not answer.truncated)
+    if isinstance(log, Unknown):
+        return why_unreadable(answer, shows_events=False) or log
+    unreadable = why_unreadable(answer, shows_events=bool(log.events or log.messages))
+    return unreadable or replace(log, reaches_boot=log.reaches_boot and answer.exit == 0 and not answer.truncated)
 
 
 _JOURNAL = ("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q")

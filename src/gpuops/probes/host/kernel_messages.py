@@ -90,6 +90,7 @@ _RULES = tuple((keyword, kind, re.compile(pattern, re.ASCII)) for keyword, kind,
 _PROBE = re.compile(rf"NVRM: The NVIDIA GPU {_ADDRESS}", re.ASCII)
 _PROBE_FAILED = "NVRM: fallen off the bus and is not responding"
 _PROBE_LINES = 3
+_SERVER_KINDS = ("server-silent", "server-lost", "server-back")
 KEYWORDS = (*dict.fromkeys(keyword for keyword, _, _ in _RULES), "NVRM: The NVIDIA GPU ")
 """Every line with an event of this module contains one of them."""
 
@@ -121,6 +122,3 @@ def unanswered_servers(messages: Iterable[Message]) -> dict[str, Message]:
     """Return the NFS servers that have not answered since their last message, with that message."""
     last = {message.subject: message for message in messages if message.kind in _SERVER_KINDS}
     return {server: message for server, message in last.items() if message.kind != "server-back"}
-
-
-_SERVER_KINDS = ("server-silent", "server-lost", "server-back")

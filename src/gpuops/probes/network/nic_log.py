@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops.probes.host.kernel_log import has_boot_and_end, kernel_log
+from gpuops.probes.host.kernel_log import has_boot_and_end, kernel_log, seconds_since_boot, why_unreadable
 from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
@@ -43,8 +43,6 @@ _DEVICE = re.compile(
     r"mlx5_core (?P<address>[\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[0-7])(?: (?P<name>[\w.-]+))?:", re.ASCII
 )
 _WATCHDOG = re.compile(r"NETDEV WATCHDOG: (?P<name>[\w.-]+) \(mlx5_core\)", re.ASCII)
-_SECONDS = re.compile(r"^(?:.*\bkernel: )?\[ *(\d{1,12}\.\d{1,9})\]", re.ASCII)
-_NOT_FROM_BOOT = 3  # the exit code of the question's script if lines before these were overwritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +74,9 @@ class NicLog:
 
 def parse_nic_log(answer: Completed) -> NicLog | Unknown:
     """Return the events in the log; a log that could not be read, or is empty, is `Unknown`."""
-    text = answer.out
-    failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
-    events = sorted(_events(text), key=lambda event: event.line)
-    if not text.strip() or (failed and not events):
-        refused = "permi" in answer.err.lower()
-        return Unknown(f"the kernel log cannot be read: {answer.last_line() or 'it is empty'}", needs_root=refused)
-    is_whole = answer.exit == 0 and not answer.truncated and has_boot_and_end(text)
-    return NicLog(tuple(events), reaches_boot=is_whole)
+    events = sorted(_events(answer.out), key=lambda event: event.line)
+    is_whole = answer.exit == 0 and not answer.truncated and has_boot_and_end(answer.out)
+    return why_unreadable(answer, shows_events=bool(events)) or NicLog(tuple(events), reaches_boot=is_whole)
 
 
 def _events(text: str) -> Iterator[NicEvent]:
@@ -103,10 +96,10 @@ def _events(text: str) -> Iterator[NicEvent]:
 def _event(kind: Kind, line: str, offset: int) -> NicEvent | None:
     if kind not in _NEVER_MLX5 and "mlx5_core" not in line:
         return None
-    device, watchdog, stamp = _DEVICE.search(line), _WATCHDOG.search(line), _SECONDS.match(line)
+    device, watchdog = _DEVICE.search(line), _WATCHDOG.search(line)
     address = canonical_address(device["address"]) if device else None
     interface = (device and device["name"]) or (watchdog and watchdog["name"]) or ""
-    return NicEvent(kind, address or "", interface, line[:200], float(stamp[1]) if stamp else None, offset)
+    return NicEvent(kind, address or "", interface, line[:200], seconds_since_boot(line), offset)
 
 
 nic_log: Probe[NicLog] = Probe("nic_log", kernel_log.question, parse_nic_log, accepts=None)

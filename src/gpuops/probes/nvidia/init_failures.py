@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gpuops.probes.host.kernel_log import kernel_log
+from gpuops.probes.host.kernel_log import kernel_log, why_unreadable
 from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
@@ -56,9 +56,10 @@ def _continued(lines: list[str]) -> str:
 
 def _read(answer: Completed) -> tuple[InitFailure, ...] | Unknown:
     failures = parse_init_failures(answer.out)
-    if answer.exit and (isinstance(failures, Unknown) or not failures):
-        return Unknown(f"the kernel log cannot be read: {answer.last_line() or 'it is empty'}")
-    return failures
+    shows_events = not isinstance(failures, Unknown) and bool(failures)
+    if unreadable := why_unreadable(answer, shows_events=shows_events):
+        return unreadable
+    return failures if shows_events or not answer.exit else Unknown("the kernel log does not reach back to the boot")
 
 
 init_failures: Probe[tuple[InitFailure, ...]] = Probe("init_failures", kernel_log.question, _read, accepts=None)
