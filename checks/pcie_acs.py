@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
-from gpuops.probes.host.acs import Acs, acs, gpu_bridges
+from gpuops.probes.host.acs import Acs, acs
+from gpuops.probes.host.pci_paths import gpu_bridges
 from gpuops.probes.host.system import System, system
 from gpuops.probes.network.nic_pcie import NicPath, nic_pcie
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.host.acs import Acs, acs, gpu_bridges, parse_acs, parse_gpu_bridges
+from gpuops.probes.host.acs import Acs, acs, parse_acs
 from gpuops.probing import Unknown
 
 # the form of pciutils 3.7, as quoted in NVIDIA/nccl issues about ACS
@@ -40,15 +40,6 @@ def test_capabilities_that_only_root_sees(answer):
     assert acs.read(answer(acs, status=127)).why == "lspci is not installed"
 
 
-def test_bridges_above_a_gpu(files_text, answer):
-    root = "/sys/bus/pci/drivers/nvidia"
-    target = "../../../../devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:03.0/0000:1b:00.0"
-    files = {f"{root}/0000:1b:00.0": target, f"{root}/module": "../../../../module/nvidia", f"{root}/bind": ""}
-    assert parse_gpu_bridges(files_text(files)) == {"0000:1b:00.0": ("0000:17:03.0", "0000:16:00.0", "0000:15:01.0")}
-    assert isinstance(gpu_bridges.read(answer(gpu_bridges)), Unknown)
-
-
 @given(st.text())
 def test_any_text_is_read(text):
     assert isinstance(parse_acs(text), (Acs, Unknown))
-    assert isinstance(parse_gpu_bridges(text), (dict, Unknown))

@@ -1,4 +1,7 @@
-from gpuops.probes.host.pci_paths import parse_pci_paths
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuops.probes.host.pci_paths import gpu_bridges, parse_gpu_bridges, parse_pci_paths
 from gpuops.probing import Unknown
 
 # as readlink prints it on an HGX H100, with other addresses
@@ -25,3 +28,16 @@ def test_nothing_to_see_is_not_the_same_as_not_seen():
     assert parse_pci_paths(files()) == {}
     assert isinstance(parse_pci_paths(""), Unknown)
     assert isinstance(parse_pci_paths("/sys/bus"), Unknown)
+
+
+def test_bridges_above_a_gpu(files_text, answer):
+    root = "/sys/bus/pci/drivers/nvidia"
+    target = "../../../../devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:03.0/0000:1b:00.0"
+    files = {f"{root}/0000:1b:00.0": target, f"{root}/module": "../../../../module/nvidia", f"{root}/bind": ""}
+    assert parse_gpu_bridges(files_text(files)) == {"0000:1b:00.0": ("0000:17:03.0", "0000:16:00.0", "0000:15:01.0")}
+    assert isinstance(gpu_bridges.read(answer(gpu_bridges)), Unknown)
+
+
+@given(st.text())
+def test_any_text_is_read(text):
+    assert isinstance(parse_gpu_bridges(text), (dict, Unknown))

@@ -1,4 +1,4 @@
-"""Access Control Services (ACS) of PCIe bridges, from ``lspci -vvv`` as root, and where GPUs are on the bus.
+"""Access Control Services (ACS) of PCIe bridges, from ``lspci -vvv`` as root.
 
 ``ACSCtl: SrcValid+ …`` of a bridge above a GPU and a NIC sends what they exchange through the processor.
 """
@@ -10,12 +10,10 @@ from dataclasses import dataclass
 
 from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command, Completed, Files, read_files
+from gpuops.shell import Command, Completed
 
 _HEADING = re.compile(r"^((?:[\da-f]{4,8}:)?[\da-f]{2}:[\da-f]{2}\.[0-7]) (.*)$", re.MULTILINE)
 _CONTROL = re.compile(r"^\s+ACSCtl:\s*SrcValid([+-])", re.MULTILINE)
-_GPU = re.compile(r"/sys/bus/pci/drivers/nvidia/([\da-f:.]+)")
-_ADDRESS = re.compile(r"[\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[0-7]", re.ASCII)
 _LSPCI = ("lspci", "-vvv")
 _MISSING = 127
 
@@ -52,14 +50,6 @@ def _read_acs(answer: Completed) -> Acs | Unknown:
     return parse_acs(answer.out)
 
 
-def parse_gpu_bridges(text: str) -> dict[str, tuple[str, ...]] | Unknown:
-    """Return the bridges above each GPU of the NVIDIA driver, the nearest first."""
-    links = {match[1]: target for path, target in read_files(text).items() if (match := _GPU.fullmatch(path))}
-    paths = {gpu: [part for part in target.split("/") if _ADDRESS.fullmatch(part)] for gpu, target in links.items()}
-    bridges = {gpu: tuple(path[-2::-1]) for gpu, path in paths.items() if path}
-    return bridges or Unknown("the kernel lists no GPU under the NVIDIA driver")
-
-
 # without root, lspci succeeds and shows nothing of this
 _AS_ROOT = '[ "$(id -u)" = 0 ] && exec lspci -vvv; echo "needs root: not permitted" >&2; exit 1'
 acs: Probe[Acs] = Probe(
@@ -70,11 +60,3 @@ acs: Probe[Acs] = Probe(
     cost="slow",
 )
 """ACS of every bridge. Needs root."""
-
-gpu_bridges: Probe[dict[str, tuple[str, ...]]] = Probe(
-    "gpu_bridges",
-    Files(("/sys/bus/pci/drivers/nvidia/*",), limit_bytes=256),
-    lambda answer: parse_gpu_bridges(answer.out),
-    cost="slow",
-)
-"""Root ports and PCIe switches above each GPU, by its address."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpuops.probes.host.pci_paths import addresses_in
 from gpuops.probes.numbers import integer, number
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
@@ -19,7 +20,6 @@ _ROOT = "/sys/class/infiniband"
 _LEAVES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
 _BRIDGES = 5
 """A device behind two switches and their cards has as many; one level more costs the node four reads per device."""
-_ADDRESS = re.compile(r"[\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[0-7]", re.ASCII)
 _WIDEST = 32  # 63 and 255 are all ones: a card that is off the bus, or a virtual link
 _LANE_GBPS = {2.5: 2.0, 5.0: 4.0, 8.0: 7.877, 16.0: 15.754, 32.0: 31.508, 64.0: 60.5}
 """Gbit/s of one lane by GT/s, without line coding (8b/10b, 128b/130b, and FLITs of 242 in 256 bytes)."""
@@ -115,13 +115,13 @@ def _natural(name: str) -> str:
 
 def _path(name: str, target: str, files: Mapping[str, str]) -> NicPath:
     """Pair the ports from the root port down: each link has two, and a switch lies between its two links."""
-    up = [segment for segment in target.split("/") if _ADDRESS.fullmatch(segment)][::-1]
+    up = addresses_in(target)[::-1]
     ends = [_end(f"{_ROOT}/{name}/device{'/..' * level}", address, files) for level, address in enumerate(up)]
     first = len(ends) % 2  # without a root port of its own, the device's link is inside the processor, or virtual
     pairs = zip(ends[first::2], ends[first + 1 :: 2], strict=True)
     board = files.get(f"{_ROOT}/{name}/sys_image_guid", "").strip()
     links = tuple(Link(lower, upper) for lower, upper in pairs)
-    return NicPath(name, up[0] if up else "", board, links, tuple(up[1:]), len(up) <= _BRIDGES + 1)
+    return NicPath(name, up[0] if up else "", board, links, up[1:], len(up) <= _BRIDGES + 1)
 
 
 def _end(folder: str, address: str, files: Mapping[str, str]) -> LinkEnd:
