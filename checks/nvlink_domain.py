@@ -7,8 +7,6 @@ from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _Domain = tuple[str, int | None]
-_NOBODYS = "0-"
-"""The characters of the UUID that a baseboard has whose NVLink ends in the node."""
 
 
 @check(
@@ -31,7 +29,7 @@ def nvlink_domain(
     Azure/azhpc-images issue 506 (a tray with zeros on an NVL72); DCGM fields 172 and 173.
     """
     racks: dict[str, str | None] = profile.get("racks", {})
-    spans = any(_is_shared(gpu) for own in gpus_by_node.values() for gpu in own)
+    spans = any(gpu.nvlink_domain for own in gpus_by_node.values() for gpu in own)
     nodes_by_rack: dict[str, list[str]] = {}
     for node in gpus_by_node:
         if rack := racks.get(node):
@@ -42,10 +40,6 @@ def nvlink_domain(
         return
     for rack, nodes in nodes_by_rack.items():
         yield from _judge(rack, {node: gpus_by_node[node] for node in nodes})
-
-
-def _is_shared(gpu: Gpu) -> bool:
-    return bool((gpu.fabric_cluster_uuid or "").strip(_NOBODYS))
 
 
 def _judge(rack: str, gpus_by_node: dict[str, tuple[Gpu, ...]]) -> Iterator[Finding | Unknown]:

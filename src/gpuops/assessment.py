@@ -70,8 +70,8 @@ def place_of(host: Host, facts: Facts | None = None) -> Place:
 def _nvlink_domain(facts: Facts) -> str:
     """Return the UUID of the NVLink domain that spans nodes; empty if the GPUs are in none."""
     listing = facts[smi]
-    uuids = {gpu.fabric_cluster_uuid or "" for gpu in (() if isinstance(listing, Unknown) else listing.gpus)}
-    return next((uuid for uuid in sorted(uuids) if uuid.strip("0-N/A")), "")
+    domains = {gpu.nvlink_domain for gpu in (() if isinstance(listing, Unknown) else listing.gpus)}
+    return min(domains - {""}, default="")
 
 
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:

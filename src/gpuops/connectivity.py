@@ -29,6 +29,7 @@ from gpuops.facts import Facts
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.host.pcie import PcieLink, pcie
 from gpuops.probes.network.ib import IbPort, ib_ports
+from gpuops.probes.nvidia.gpus import shared_nvlink_domain
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
@@ -42,7 +43,6 @@ without the line code: 8b/10b to generation 2, 128b/130b to 5, FLIT mode in 6)."
 PAYLOAD_GB = 14.0
 """Gradients of 7 billion parameters in bf16."""
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 _MOST_SEARCHED = 16
 
 Means = Literal["nvlink", "nvlink-ring", "mixed", "pcie-switch", "pcie-host", "none", "unknown"]
@@ -282,9 +282,8 @@ def _nics(ports: Sequence[IbPort], matrix: Topology, slots: Mapping[str, PcieLin
 
 def _domain(gpus: Iterable[Gpu]) -> str:
     """Return the NVLink domain that leads beyond the node (ClusterUUID and CliqueId, as in NVL72), else nothing."""
-    domains = {(gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in gpus}
-    uuid, clique = domains.pop() if len(domains) == 1 else (None, None)
-    return "" if uuid in {None, "", _NO_CLUSTER} or clique is None else f"{uuid}, clique {clique}"
+    shared = shared_nvlink_domain(gpus)
+    return f"{shared[0]}, clique {shared[1]}" if shared else ""
 
 
 def _cost(gpus: int, rates: Sequence[float | None]) -> Cost | None:

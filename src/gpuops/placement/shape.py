@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from gpuops.facts import Facts
 from gpuops.inventory import Host, Port
 from gpuops.probes.host.pcie import pcie
+from gpuops.probes.nvidia.gpus import shared_nvlink_domain
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 from gpuops.probing import Unknown
-
-_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"  # the value of a GPU whose NVLinks end inside its node
 
 
 @dataclass(frozen=True)
@@ -145,6 +144,5 @@ def _nics(ports: Mapping[str, Port], gpus: Iterable[Gpu], matrix: Topology) -> d
 
 def _domain(node: str, gpus: Iterable[Gpu]) -> str:
     """Return the NVLink domain if all GPUs report the same (ClusterUUID and CliqueId, as in NVL72), else the node."""
-    domains = {(gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in gpus}
-    uuid, clique = domains.pop() if len(domains) == 1 else (None, None)
-    return node if uuid in {None, "", _NO_CLUSTER} or clique is None else f"{uuid}.{clique}"
+    shared = shared_nvlink_domain(gpus)
+    return f"{shared[0]}.{shared[1]}" if shared else node

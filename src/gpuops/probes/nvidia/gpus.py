@@ -8,7 +8,7 @@ from gpuops.probes.nvidia.nvidia_smi import Gpu, parse_smi, smi
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
 
-__all__ = ["Gpu", "all_gpus", "gpus"]
+__all__ = ["Gpu", "all_gpus", "gpus", "shared_nvlink_domain"]
 
 
 def parse_gpus(answer: Completed) -> tuple[Gpu, ...] | Unknown:
@@ -31,3 +31,10 @@ def all_gpus(answering: Iterable[Gpu], addresses: Iterable[str]) -> dict[str, Gp
     gpu_by_address = {gpu.address: gpu for gpu in answering}
     all_addresses = sorted({*gpu_by_address, *addresses})
     return {address: gpu_by_address.get(address, Gpu(index, address)) for index, address in enumerate(all_addresses)}
+
+
+def shared_nvlink_domain(gpus: Iterable[Gpu]) -> tuple[str, int] | None:
+    """Return ClusterUUID and CliqueId if all GPUs are in one NVLink domain that leads beyond the node, else None."""
+    domains = {(gpu.nvlink_domain, gpu.fabric_clique_id) for gpu in gpus}
+    uuid, clique = domains.pop() if len(domains) == 1 else ("", None)
+    return (uuid, clique) if uuid and clique is not None else None

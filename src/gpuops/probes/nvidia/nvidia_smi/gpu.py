@@ -123,6 +123,12 @@ class Gpu:
         return PartName(self.subject, self.label)
 
     @property
+    def nvlink_domain(self) -> str:
+        """UUID of the NVLink domain that leads beyond the node; empty if there is none, which is reported as zeros."""
+        uuid = self.fabric_cluster_uuid or ""
+        return uuid if uuid.strip("0-") else ""
+
+    @property
     def subject(self) -> str:
         """Short name: ``gpu5``."""
         return f"gpu{self.index}"
