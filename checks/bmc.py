@@ -85,7 +85,7 @@ def _supplies(sensors: Sequence[Sensor]) -> Iterator[Finding]:
     redundancy = next((s for s in sensors if any(word in s.reading for word in _NOT_REDUNDANT)), None)
     alone = redundancy is not None or 2 * (len(present) - len(bad)) <= len(present)
     for sensor in (*bad.values(), *absent):
-        what = sensor.reading.replace("Presence detected, ", "") or "absent, its fellows are present"
+        what = sensor.reading.replace("Presence detected, ", "") or "absent, while others of its kind are present"
         tail = f"; {redundancy.name}: {redundancy.reading}" if redundancy else ""
         message = f"power supply {sensor.name}: {what}{tail}"
         fails = redundancy is not None or (alone and sensor.name in bad)
@@ -95,7 +95,7 @@ def _supplies(sensors: Sequence[Sensor]) -> Iterator[Finding]:
 
 
 def _kind(sensor: Sensor) -> str:
-    """Return the name without its number: sensors of one kind are fellows."""
+    """Return the name without its number, which sensors of one kind share."""
     return re.sub(r"\d+", "#", sensor.name)
 
 

@@ -1,13 +1,10 @@
 """Every node runs the same driver version as most nodes of its profile."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.judging.majority import FEWEST_NODES, majority, nodes_by_value, split
 from gpuops.probes.nvidia.driver import Driver, driver
-
-_FEWEST_NODES = 3
-"""If two nodes differ, there is no majority that shows which one is wrong."""
 
 
 @check(
@@ -23,21 +20,20 @@ def driver_agrees(loaded: dict[str, Driver], _profile: Profile) -> Iterator[Find
 
     Source of the rule: GoogleCloudPlatform/cluster-health-scanner, config differ; no golden version is needed.
     """
-    count = Counter(driver.loaded_version for driver in loaded.values())
     if len(loaded) == 1:
         yield NotApplicable("there is no other node of this profile to compare with")
-    if len(count) <= 1:
+    version_by_node = {node: driver.loaded_version for node, driver in loaded.items()}
+    nodes = nodes_by_value(version_by_node)
+    if len(nodes) <= 1:
         return
-    (version, most), *_ = count.most_common()
-    if len(loaded) < _FEWEST_NODES or 2 * most <= len(loaded):
-        split = ", ".join(f"{v} on {n}" for v, n in sorted(count.items()))
+    usual = majority(version_by_node.values(), fewest=FEWEST_NODES)
+    if not usual:
         fix = "choose one version and install it on the other nodes"
-        message = f"split: {split}"
-        yield Finding(message, expected="one version", found=split, fix=fix, part="driver", severity="warn")
+        found = split(nodes)
+        yield Finding(f"split: {found}", expected="one version", found=found, fix=fix, part="driver", severity="warn")
         return
-    for node, driver_there in loaded.items():
-        here = driver_there.loaded_version
-        if here != version:
-            message = f"{here} here, {version} on {most} of {len(loaded)} nodes"
-            fix = f"install driver {version} on {node} and reboot it"
-            yield Finding(message, expected=version, found=here, fix=fix, part="driver", host=node)
+    for node, here in version_by_node.items():
+        if here != usual.value:
+            message = f"{here} here, {usual.value} on {usual.count} of {usual.total} nodes"
+            fix = f"install driver {usual.value} on {node} and reboot it"
+            yield Finding(message, expected=usual.value, found=here, fix=fix, part="driver", host=node)

@@ -1,10 +1,10 @@
 """The fabric manager is running, has the driver's version, and has added every GPU to the NVLink fabric."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.judging.majority import majority
 from gpuops.probes.host.services import Service, services
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver, driver, installed_driver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
@@ -85,16 +85,15 @@ def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
 def _apart(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
     """Yield the GPUs that are in another NVLink domain than most of the node; another clique may be a partition."""
     ready = [gpu for gpu in gpus_in_fabric if gpu.fabric_state == "Completed"]
-    count = Counter((gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in ready)
-    usual, most = count.most_common(1)[0] if count else ((None, None), 0)
-    for gpu in ready if 2 * most > len(ready) else ():
+    most = majority((gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in ready)
+    for gpu in ready:
         own = (gpu.fabric_cluster_uuid, gpu.fabric_clique_id)
-        if own != usual:
-            found, expected = (f"domain {uuid}, clique {clique}" for uuid, clique in (own, usual))
+        if most and own != most.value:
+            found, expected = (f"domain {uuid}, clique {clique}" for uuid, clique in (own, most.value))
             message = "not in the NVLink domain and clique of the node's other GPUs"
             fix = f"compare the partitions of the NVLink manager with what is wanted, then reset GPU {gpu.index}"
             told = Finding(message, expected=expected, found=found, fix=fix, part=gpu.part, code="apart")
-            yield told if own[0] != usual[0] else replace(told, severity="warn")
+            yield told if own[0] != most.value[0] else replace(told, severity="warn")
 
 
 def _faults(gpu: Gpu) -> list[str]:

@@ -1,7 +1,9 @@
 """nvidia-smi, the PCI bus, the kernel driver and the profile agree on the number of GPUs."""
 
-from collections import defaultdict
+from __future__ import annotations
+
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
@@ -53,40 +55,110 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
         return
     managed = set() if isinstance(loaded, Unknown) else set(loaded.gpu_addresses)
     in_sysfs = set() if isinstance(links, Unknown) else {name for name in links if ":" in name}
-    bound = managed | in_sysfs
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
-    gpus = all_gpus(answer.gpus, bound | on_bus)
-    unlisted = set(gpus) - {gpu.address for gpu in answer.gpus}
-    foreign = {a: by for a in unlisted - bound if (by := _foreign(devices).get(a[5:]))}
-    if gpus and len(gpus) < expected:
-        yield Finding(f"{len(gpus)} of {expected} GPUs are there", expected=expected, found=len(gpus), unit="GPUs")
-    elif (answer.error and unlisted) or not gpus:
-        yield Unknown(answer.error.text if answer.error else "nothing lists a GPU")
-    elif len(gpus) - len(foreign) > expected > 0:
+    seen = _Sources.of(answer, managed, in_sysfs, on_bus, devices)
+    yield from _judge_number(seen, expected)
+    yield from _disagreements(seen)
+    if not answer.error:
+        yield from _unlisted(seen, here, failures)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Addresses of GPUs by source.
+
+    ``gpus`` are those of all sources. ``foreign`` are those that another driver serves. ``in_kernel`` is the kernel's
+    number of devices of these models, None if that cannot be told.
+    """
+
+    answer: Smi
+    managed: set[str]
+    in_sysfs: set[str]
+    on_bus: set[str]
+    gpus: dict[str, Gpu]
+    foreign: dict[str, str]
+    in_kernel: int | None
+
+    @classmethod
+    def of(
+        cls,
+        answer: Smi,
+        managed: set[str],
+        in_sysfs: set[str],
+        on_bus: set[str],
+        devices: tuple[PciDevice, ...] | Unknown,
+    ) -> _Sources:
+        gpus = all_gpus(answer.gpus, managed | in_sysfs | on_bus)
+        drivers = _foreign_drivers(devices)
+        elsewhere = gpus.keys() - {gpu.address for gpu in answer.gpus} - managed - in_sysfs
+        foreign = {address: by for address in elsewhere if (by := drivers.get(address[5:]))}
+        return cls(answer, managed, in_sysfs, on_bus, gpus, foreign, _known_to_kernel(devices, answer))
+
+    @property
+    def listed(self) -> set[str]:
+        return {gpu.address for gpu in self.answer.gpus}
+
+    @property
+    def unlisted(self) -> set[str]:
+        """GPUs that another source has and nvidia-smi does not list."""
+        return self.gpus.keys() - self.listed
+
+    @property
+    def count(self) -> int:
+        """Number of GPUs that are NVIDIA's driver's."""
+        return len(self.gpus) - len(self.foreign)
+
+
+def _judge_number(seen: _Sources, expected: int) -> Iterator[Finding | Unknown]:
+    found, error = len(seen.gpus), seen.answer.error
+    if seen.gpus and found < expected:
+        yield Finding(f"{found} of {expected} GPUs are there", expected=expected, found=found, unit="GPUs")
+    elif (error and seen.unlisted) or not seen.gpus:
+        yield Unknown(error.text if error else "nothing lists a GPU")
+    elif seen.count > expected > 0:
         fix = "set the right profile in the inventory, or set expect: {gpu.count: …}"
-        message = f"{len(gpus) - len(foreign)} GPUs, more than {expected}"
-        yield Finding(message, expected=expected, found=len(gpus), unit="GPUs", fix=fix, severity="warn")
-    yield from _disagreements(answer, {"/proc/driver/nvidia": managed, "lspci": on_bus, "/sys": in_sysfs})
-    kernel = _known_to_kernel(devices, answer)
-    if kernel is not None and not answer.error and kernel != len(gpus) - len(foreign):
-        yield Unknown(f"the kernel lists {kernel} GPUs of this model on the PCI bus, the other sources {len(gpus)}")
-    if answer.error:
-        return
-    if unlisted & bound and (isinstance(here, Unknown) or here.confined):
+        message = f"{seen.count} GPUs, more than {expected}"
+        yield Finding(message, expected=expected, found=seen.count, unit="GPUs", fix=fix, severity="warn")
+
+
+def _disagreements(seen: _Sources) -> Iterator[Unknown]:
+    """Yield what makes the number doubtful without naming a GPU that is missing."""
+    listed, error, attached = seen.listed, seen.answer.error, seen.answer.attached_gpus
+    if not error and attached not in {None, len(listed)}:
+        yield Unknown(f"nvidia-smi counts {attached} GPUs, and describes {len(listed)}")
+    for source, addresses in (
+        ("/proc/driver/nvidia", seen.managed),
+        ("lspci", seen.on_bus),
+        ("/sys", seen.in_sysfs),
+    ):
+        if addresses and listed - addresses:
+            yield Unknown(f"nvidia-smi lists {', '.join(sorted(listed - addresses))}, but {source} does not")
+    if not error and seen.in_kernel not in {None, seen.count}:
+        kernel = f"the kernel lists {seen.in_kernel} GPUs of this model on the PCI bus"
+        yield Unknown(f"{kernel}, the other sources {seen.count}")
+
+
+def _unlisted(
+    seen: _Sources, here: Session | Unknown, failures: tuple[InitFailure, ...] | Unknown
+) -> Iterator[Finding | Unknown]:
+    """Yield each GPU that nvidia-smi does not list, with the reason; it may be hidden from this session."""
+    hidden = seen.unlisted & (seen.managed | seen.in_sysfs)
+    words = dict.fromkeys(seen.unlisted - hidden, "on the PCI bus, but not managed by the driver")
+    if hidden and (isinstance(here, Unknown) or here.confined):
         why = here.why if isinstance(here, Unknown) else f"{here.confined} may hide the others"
-        yield Unknown(f"this session sees {len(answer.gpus)} of {len(gpus)} GPUs: {why}")
+        yield Unknown(f"this session sees {len(seen.listed)} of {len(seen.gpus)} GPUs: {why}")
     else:
-        yield from (
-            _missing(gpus[address], failures, "nvidia-smi does not list it") for address in sorted(unlisted & bound)
-        )
-    not_managed = "on the PCI bus, but not managed by the driver"
-    yield from (_missing(gpus[a], failures, not_managed) for a in sorted(unlisted - bound - foreign.keys()))
-    for address, by in foreign.items():
-        message = f"served by {by}, not by NVIDIA's driver"
-        yield Finding(message, fix="nothing, if that is wanted", part=gpus[address].part, severity="info")
+        words |= dict.fromkeys(hidden, "nvidia-smi does not list it")
+    for address, message in sorted(words.items()):
+        gpu = seen.gpus[address]
+        if by := seen.foreign.get(address):
+            other = f"served by {by}, not by NVIDIA's driver"
+            yield Finding(other, fix="nothing, if that is wanted", part=gpu.part, severity="info")
+        else:
+            yield _missing(gpu, failures, message)
 
 
-def _foreign(devices: tuple[PciDevice, ...] | Unknown) -> dict[str, str]:
+def _foreign_drivers(devices: tuple[PciDevice, ...] | Unknown) -> dict[str, str]:
     """Return the drivers of NVIDIA's devices that are not NVIDIA's, by place without the domain."""
     own = {"", "nvidia", "nvidia-nvswitch"}
     listed = () if isinstance(devices, Unknown) else devices
@@ -105,21 +177,9 @@ def _known_to_kernel(devices: tuple[PciDevice, ...] | Unknown, answer: Smi) -> i
     return len(own) if models and len({d.place for d in own}) == len(own) else None
 
 
-def _disagreements(answer: Smi, addresses_by_source: dict[str, set[str]]) -> Iterator[Unknown]:
-    """Yield what makes the number doubtful without naming a GPU that is missing."""
-    listed = {gpu.address for gpu in answer.gpus}
-    if not answer.error and answer.attached_gpus not in {None, len(listed)}:
-        yield Unknown(f"nvidia-smi counts {answer.attached_gpus} GPUs, and describes {len(listed)}")
-    for source, addresses in addresses_by_source.items():
-        if addresses and listed - addresses:
-            yield Unknown(f"nvidia-smi lists {', '.join(sorted(listed - addresses))}, but {source} does not")
-
-
 def _missing(gpu: Gpu, failures: tuple[InitFailure, ...] | Unknown, message: str) -> Finding:
-    texts = defaultdict(list)
-    for failure in () if isinstance(failures, Unknown) else failures:
-        texts[failure.address].append(failure.text)
-    said = texts[gpu.address] or texts[""]
-    reason = f"; the driver says: {said[-1]}" if said else ""
+    read = () if isinstance(failures, Unknown) else failures
+    said = [f for f in read if f.address == gpu.address] or [f for f in read if not f.address]
+    reason = f"; the driver says: {said[-1].text}" if said else ""
     fix = "read the NVRM lines of dmesg; power-cycle the node; if that does not help, reseat or replace the GPU"
     return Finding(f"{message}{reason}", fix=fix, part=gpu.part)

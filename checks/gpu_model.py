@@ -15,13 +15,13 @@ _SAME = 0.97
     severity="warn",
     tags=("quick", "gpu", "nvidia-smi"),
     catches="a wrong profile in the inventory, or a card that was replaced by another model",
-    fix="set the right profile in the inventory, or have the card replaced by one of its fellows' model",
+    fix="set the right profile in the inventory, or have the card replaced by one of the other cards' model",
 )
 def gpu_model(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding]:
-    """A card with less memory than its fellows fails; one of another name warns, because workstations mix cards.
+    """A card with less memory than the others of its model fails; one of another name warns.
 
-    A profile that is for another model fails, because each number in it is then wrong. Source: the product names that
-    nvidia-smi prints, in each profile.
+    Workstations mix cards. A profile that is for another model fails, because each number in it is then wrong. Source:
+    the product names that nvidia-smi prints, in each profile.
     """
     names = Counter(gpu.name for gpu in gpus if gpu.name)
     if not names:
@@ -37,6 +37,6 @@ def gpu_model(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding]:
         if gpu.name and gpu.name != usual and 2 * most > len(gpus):
             yield Finding(f"{gpu.name}; most GPUs here are {usual}", expected=usual, found=gpu.name, part=gpu.part)
         elif (gpu.memory_total_mib or size) < _SAME * size and gpu.name == usual:
-            message = f"{gpu.memory_total_mib} MiB of memory, its fellows have {size}"
+            message = f"{gpu.memory_total_mib} MiB of memory, the others have {size}"
             found = gpu.memory_total_mib
             yield Finding(message, expected=size, found=found, unit="MiB", part=gpu.part, severity="fail")

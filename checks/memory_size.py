@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.judging.majority import FEWEST_NODES, nodes_by_value, split
 from gpuops.probes.host.system import System, system
 
 _MISSING = 0.02
@@ -24,8 +25,8 @@ def memory_size(by_node: Mapping[str, System], _profile: Profile) -> Iterator[Fi
 
     Kernels keep amounts for themselves that differ less. A node with 30 percent less may be another build, and warns.
     Compared are the nodes of one product, three or more, of which more than half have the same; else the split is
-    reported, and no node is blamed. Source: mej/nhc,
-    check_hw_physmem; the limits are our own figures.
+    reported, and no node is blamed. Source: mej/nhc, check_hw_physmem; the limits
+    are our own figures.
     """
     by_product: dict[tuple[str, str], dict[str, float]] = {}
     for node, own in by_node.items():
@@ -48,12 +49,9 @@ def _split(sizes: Mapping[str, float]) -> Finding | None:
     missing = 1 - min(sizes.values()) / max(sizes.values())
     if len(sizes) < 2 or not _MISSING <= missing < _OTHER_BUILD:
         return None
-    split = ", ".join(f"{size:.0f} GiB on {node}" for node, size in list(sizes.items())[:_MAX_NAMED])
+    found = split(nodes_by_value({node: f"{size:.0f} GiB" for node, size in sizes.items()}))
     fix = "find out how much memory the nodes should have; look for missing DIMMs in those with less"
-    return Finding(f"split: {split}", expected="one amount", found=split, part="memory", severity="warn", fix=fix)
-
-
-_MAX_NAMED = 8
+    return Finding(f"split: {found}", expected="one amount", found=found, part="memory", severity="warn", fix=fix)
 
 
 def _smaller(sizes: Mapping[str, float], usual: float) -> Iterator[Finding]:
@@ -75,4 +73,4 @@ def _usual(sizes: list[float]) -> float | None:
     """Return the size that more than half of the nodes have, to one percent; None if there is none."""
     votes = {size: sum(abs(other / size - 1) < _MISSING / 2 for other in sizes) for size in sizes}
     size, count = max(votes.items(), key=lambda vote: vote[1], default=(0.0, 0))
-    return size if len(sizes) > 2 and 2 * count > len(sizes) else None
+    return size if len(sizes) >= FEWEST_NODES and 2 * count > len(sizes) else None

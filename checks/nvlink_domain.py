@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.judging.majority import majority
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _Domain = tuple[str, int | None]
@@ -49,19 +50,19 @@ def _judge(rack: str, gpus_by_node: dict[str, tuple[Gpu, ...]]) -> Iterator[Find
         for gpu in own
         if gpu.fabric_cluster_uuid
     }
-    count: Counter[_Domain] = Counter(domains.values())
-    if len(count) < 2:
+    if len(set(domains.values())) < 2:
         return
-    (usual, most), *_ = count.most_common()
-    if 2 * most <= len(domains):
-        split = ", ".join(f"{_name(domain)} on {number} GPUs" for domain, number in sorted(count.items(), key=str))
+    most = majority(domains.values())
+    if not most:
+        count = sorted(Counter(domains.values()).items(), key=str)
+        split = ", ".join(f"{_name(domain)} on {number} GPUs" for domain, number in count)
         message = f"split: rack {rack} has {split}"
         yield Finding(message, expected="one domain", found=split, part=f"rack {rack}", severity="warn")
         return
     for node, own in gpus_by_node.items():
-        others = [gpu for gpu in own if domains.get((node, gpu.index), usual) != usual]
+        others = [gpu for gpu in own if domains.get((node, gpu.index), most.value) != most.value]
         if others:
-            yield _finding(node, own, others, usual, f"{most} of {len(domains)} GPUs of rack {rack}")
+            yield _finding(node, own, others, most.value, f"{most.count} of {most.total} GPUs of rack {rack}")
 
 
 def _finding(node: str, own: tuple[Gpu, ...], others: list[Gpu], usual: _Domain, most: str) -> Finding:

@@ -1,20 +1,18 @@
 """NCCL, CUDA, the RDMA stack and the container toolkit have the versions of most nodes of the profile."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.judging.majority import FEWEST_NODES, majority, nodes_by_value, split
 from gpuops.probes.host.packages import packages
 
-_FEWEST_NODES = 3
 _COMPARED = re.compile(
     r"libnccl2|libnccl|libnccl-dev|nvidia-container-toolkit|datacenter-gpu-manager(?:-4-core)?|doca-ofed"
     r"|mlnx-ofed-kernel.*|mlnx-ofa_kernel|nvidia-peermem.*|cuda-runtime-.*"
 )
 """Packages in which a difference reaches a job; the driver's are compared by `driver-agrees`."""
-_MAX_NAMED = 4
 _NCCL = re.compile(r"libnccl(?:2|-dev)?")
 
 
@@ -42,20 +40,20 @@ def packages_agree(installed: dict[str, dict[str, str]], _profile: Profile) -> I
 
 
 def _judge(name: str, version_by_node: dict[str, str]) -> Iterator[Finding]:
-    count = Counter(version_by_node.values())
-    if len(count) == 1:
+    nodes = nodes_by_value(version_by_node)
+    if len(nodes) == 1:
         return
-    (usual, most), *_ = count.most_common()
-    if len(version_by_node) < _FEWEST_NODES or 2 * most <= len(version_by_node):
-        nodes_by_version = {each: [n for n, own in version_by_node.items() if own == each] for each in sorted(count)}
-        split = "; ".join(f"{each} on {', '.join(nodes[:_MAX_NAMED])}" for each, nodes in nodes_by_version.items())
+    most = majority(version_by_node.values(), fewest=FEWEST_NODES)
+    if not most:
+        found = split(nodes)
         fix = f"choose one version of {name} and install it on the other nodes"
-        yield Finding(f"split: {name} {split}", expected="one version", found=split, fix=fix, part=name, code=name)
+        yield Finding(f"split: {name} {found}", expected="one version", found=found, fix=fix, part=name, code=name)
         return
+    usual = most.value
     for node, version in version_by_node.items():
         if version != usual:
             is_mixed = _NCCL.fullmatch(name) and "not installed" not in {version, usual}
-            message = f"{name}: {version} here, {usual} on {most} of {len(version_by_node)} nodes"
+            message = f"{name}: {version} here, {usual} on {most.count} of {most.total} nodes"
             fix = f"install {name} {usual} on {node}" if usual != "not installed" else f"find out why {node} has {name}"
             told = Finding(message, expected=usual, found=version, fix=fix, part=name, code=name, host=node)
             yield replace(told, severity="fail") if is_mixed else told

@@ -1,17 +1,16 @@
 """Firmware, kernel and kernel parameters are those of most nodes of the profile."""
 
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from gpuops import Finding, NotApplicable, PartName, Profile, check
+from gpuops.judging.majority import FEWEST_NODES, majority, split
 from gpuops.probes.host.system import System, system
 from gpuops.probes.network.ib import IbPort, ib_ports
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
-_FEWEST_NODES = 3
-"""If two nodes differ, there is no majority that shows which one is wrong."""
 _OF_ONE_MACHINE = re.compile(
     r"BOOT_IMAGE|root|rd\..*|ip|ifname|console|crashkernel|initrd|resume|boot|netroot|hostname|nodename|.*uuid",
     re.IGNORECASE,
@@ -79,40 +78,36 @@ def _versions(machine: System, gpus: tuple[Gpu, ...], ports: tuple[IbPort, ...])
 
 def _majority(sort: str, model: str, versions_by_node: dict[str, list[_Version]]) -> Iterator[Finding]:
     values_by_node = {node: {version.value for version in own} for node, own in versions_by_node.items()}
-    count = Counter(value for values in values_by_node.values() for value in values)
-    if len(count) <= 1 or len(values_by_node) == 1:
+    nodes = _nodes_by_value(values_by_node)
+    if len(nodes) <= 1 or len(values_by_node) == 1:
         return
-    (usual, most), *_ = count.most_common()
+    most = majority(chain(*values_by_node.values()), total=len(values_by_node), fewest=FEWEST_NODES)
     of = " of ".join(filter(None, (_NAMES.get(sort, sort), model)))
-    if len(values_by_node) < _FEWEST_NODES or 2 * most <= len(values_by_node):
-        nodes_by_value = {
-            value: [node for node, own in values_by_node.items() if value in own] for value in sorted(count)
-        }
-        yield _split(sort, "; ".join(f"{value} on {_named(nodes)}" for value, nodes in nodes_by_value.items()), of)
+    if not most:
+        yield _split(sort, nodes, of)
         return
+    usual = most.value
     for node, own in versions_by_node.items():
         for value in sorted(values_by_node[node] - {usual}):
             parts = list(dict.fromkeys(version.part for version in own if version.value == value))
             where = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-            message = f"{of}: {value} here{where}, {usual} on {most} of {len(versions_by_node)} nodes"
+            message = f"{of}: {value} here{where}, {usual} on {most.count} of {most.total} nodes"
             yield Finding(message, expected=usual, found=value, fix=_FIXES[sort], part=parts[0], code=sort, host=node)
 
 
 def _parameters(sort: str, _model: str, versions_by_node: dict[str, list[_Version]]) -> Iterator[Finding]:
     """Compare words, so that one that differs does not hide another."""
     words_by_node = {node: _words(own[0].value) for node, own in versions_by_node.items()}
-    count = Counter(word for words in words_by_node.values() for word in words)
     nodes = len(words_by_node)
-    uneven = {word: number for word, number in count.items() if number < nodes}
+    uneven = {word: owners for word, owners in _nodes_by_value(words_by_node).items() if len(owners) < nodes}
     if nodes == 1 or not uneven:
         return
-    tied = [word for word, number in sorted(uneven.items()) if 2 * number == nodes]
-    if tied or nodes < _FEWEST_NODES:
-        owners = {word: [node for node, words in words_by_node.items() if word in words] for word in tied or uneven}
-        yield _split(sort, "; ".join(f"{word} on {_named(names)}" for word, names in owners.items()), sort)
-    for node, words in words_by_node.items() if nodes >= _FEWEST_NODES else ():
-        usual = {word for word, number in uneven.items() if 2 * number > nodes}
-        rare = {word for word, number in uneven.items() if 2 * number < nodes}
+    tied = {word: owners for word, owners in uneven.items() if 2 * len(owners) == nodes}
+    if tied or nodes < FEWEST_NODES:
+        yield _split(sort, tied or uneven, sort)
+    usual = {word for word, owners in uneven.items() if 2 * len(owners) > nodes}
+    rare = {word for word, owners in uneven.items() if 2 * len(owners) < nodes}
+    for node, words in words_by_node.items() if nodes >= FEWEST_NODES else ():
         missing, extra = sorted(usual - words), sorted(rare & words)
         if missing or extra:
             here = "; ".join(filter(None, (_listed("only here", extra), _listed("not here", missing))))
@@ -120,12 +115,12 @@ def _parameters(sort: str, _model: str, versions_by_node: dict[str, list[_Versio
             yield Finding(message, expected=missing, found=extra, fix=_FIXES[sort], part="kernel", code=sort, host=node)
 
 
-def _named(nodes: list[str]) -> str:
-    more = f" and {len(nodes) - _MAX_NAMED} more" if len(nodes) > _MAX_NAMED else ""
-    return ", ".join(nodes[:_MAX_NAMED]) + more
-
-
-_MAX_NAMED = 4
+def _nodes_by_value(values_by_node: Mapping[str, set[str]]) -> dict[str, list[str]]:
+    nodes: dict[str, list[str]] = {}
+    for node, values in values_by_node.items():
+        for value in values:
+            nodes.setdefault(value, []).append(node)
+    return nodes
 
 
 def _listed(label: str, words: list[str]) -> str:
@@ -136,6 +131,7 @@ def _words(cmdline: str) -> set[str]:
     return {word for word in cmdline.split() if not _OF_ONE_MACHINE.fullmatch(word.partition("=")[0])}
 
 
-def _split(sort: str, split: str, of: str) -> Finding:
+def _split(sort: str, nodes_by_value: Mapping[str, list[str]], of: str) -> Finding:
+    found = split(nodes_by_value)
     fix = "choose one and bring the other nodes to it"
-    return Finding(f"split: {of}: {split}", expected="one version", found=split, fix=fix, part=sort, code=sort)
+    return Finding(f"split: {of}: {found}", expected="one version", found=found, fix=fix, part=sort, code=sort)

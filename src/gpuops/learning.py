@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuops.errors import format_count
 from gpuops.facts import Facts
+from gpuops.judging.majority import majority
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.host.pcie import pcie
 from gpuops.probes.network.ib import IbPort, ib_ports
@@ -96,8 +97,8 @@ def learn(name: str, kind: str, facts: Mapping[str, Facts], profiles: Sequence[P
     for node, own in facts.items():
         for key, value in _observations(own):
             seen.setdefault(key, []).append((node, value))
-    majority = {key: _majority(value for _, value in seen[key]) for key in _KEYS if key in seen}
-    values = {key: value for key, value in majority.items() if value is not None}
+    usual = {key: majority(value for _, value in seen[key]) for key in _KEYS if key in seen}
+    values = {key: most.value for key, most in usual.items() if most}
     when = max(own.taken_at for own in facts.values())
     name = name or suggested_name(kind)
     base = detect(kind, values.get("gpu.count", 0), [profile for profile in profiles if profile.name != name])
@@ -107,7 +108,7 @@ def learn(name: str, kind: str, facts: Mapping[str, Facts], profiles: Sequence[P
         tuple(facts),
         "" if base is NO_PROFILE else base.name,
         tuple(_differences(seen, values)),
-        tuple(key for key, value in majority.items() if value is None),
+        tuple(key for key, most in usual.items() if not most),
     )
 
 
@@ -131,13 +132,6 @@ def _profile(name: str, kind: str, values: Mapping[str, Any], teachers: str, bas
         Match((kind,), count, count) if count else Match((kind,)),
         f"{count or 'any number of'} {kind}, {source}",
     )
-
-
-def _majority(values: Iterable[Any]) -> Any:
-    """Return the value of more than half, or None."""
-    counts = Counter(values)
-    value, count = counts.most_common(1)[0]
-    return value if 2 * count > sum(counts.values()) else None
 
 
 def _differences(seen: Mapping[str, Sequence[tuple[str, Any]]], values: Mapping[str, Any]) -> Iterator[Difference]:

@@ -80,8 +80,8 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     tags that cannot look while this check fails: if unknown, they are reported as skipped.
 
     ``applies_to`` names the machines that have what it judges, if that is not all. What trains or starts after a boot
-    may be late: until ``settles_seconds`` after boot, findings only warn. ``fault_of`` is ``user`` if what it finds is
-    the doing of a job or a person. ``fix_in_common`` is what to do if nearly all nodes of a rack, or of the fleet,
+    may be late: until ``settles_seconds`` after boot, findings only warn. ``fault_of`` is ``user`` if a job or
+    a person causes what it finds. ``fix_in_common`` is what to do if nearly all nodes of a rack, or of the fleet,
     show it.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs

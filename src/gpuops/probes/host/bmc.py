@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from gpuops.probes.numbers import integer
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed, Files, read_files
 
@@ -103,8 +104,7 @@ def parse_event_log(text: str) -> EventLog | Unknown:
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
     if fields.get("Overflow") not in ("true", "false"):
         return Unknown(f"ipmitool sel info: expected Overflow, found {text[-80:]!r}")
-    entries = fields.get("Entries", "")
-    return EventLog(int(entries) if entries.isascii() and entries.isdigit() else None, fields["Overflow"] == "true")
+    return EventLog(integer(fields.get("Entries")), fields["Overflow"] == "true")
 
 
 def _ipmitool(*words: str) -> Command:

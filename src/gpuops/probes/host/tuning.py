@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuops.probes.numbers import integer
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
@@ -39,7 +40,7 @@ def parse_tuning(text: str) -> Tuning | Unknown:
     return Tuning(
         governors={int(cpu[1]): files[cpu[0]] for cpu in map(_CPU.fullmatch, files) if cpu and files[cpu[0]]},
         frequency_driver=files.get(_DRIVER, ""),
-        numa_balancing=int(balancing) if balancing.isascii() and balancing.isdigit() else None,
+        numa_balancing=integer(balancing),
         clock_source=source,
         clock_sources=tuple(files.get(f"{_CLOCK}/available_clocksource", "").split()),
     )
