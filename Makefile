@@ -26,7 +26,7 @@ real: .venv/test.stamp ground      ## tests with real servers, networks and mach
 	$(BIN)/pytest tests/real/collective
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder tests/real --ignore tests/real/collective
 	$(BIN)/pytest -m root tests/lab tests/unit
-	$(BIN)/pytest -n 2 --dist loadfile -m long tests/lab
+	$(BIN)/pytest -n 2 --dist loadfile -m long tests/lab tests/unit
 
 check: lint types test real wheel      ## everything that must hold before a change goes in
 

@@ -37,6 +37,7 @@ def test_a_slow_hca_is_named_with_its_evidence(allreduce, plant):
     assert any("symbol" in sentence for sentence in accused["evidence"])
 
 
+@pytest.mark.long
 def test_a_validation_of_nothing_but_the_bandwidth_measures_it(lab, plant, tmp_path):
     plant("gpu02:gpu5:miscounts")
     words = ("validate", "-i", lab.folder / "inventory.yml", "--level", "standard", "--only", "all-reduce-bandwidth")
@@ -46,6 +47,7 @@ def test_a_validation_of_nothing_but_the_bandwidth_measures_it(lab, plant, tmp_p
     assert (done.returncode, finding["host"], finding["part"], finding["code"]) == (1, "gpu02", "gpu5", "wrong")
 
 
+@pytest.mark.long
 def test_a_nic_that_the_network_holds_back_shows_waits_and_no_errors(allreduce, plant):
     plant("gpu02:mlx5_5:held-back=35")
     code, told, _ = allreduce("--scope", "rail")
@@ -59,6 +61,7 @@ def test_a_nic_that_the_network_holds_back_shows_waits_and_no_errors(allreduce, 
     assert told["unread_counters"] == {}
 
 
+@pytest.mark.long
 def test_a_link_that_goes_down_during_the_rounds_is_named_although_it_is_fast(allreduce, plant):
     plant("gpu03:mlx5_1:flaps")
     code, told, _ = allreduce("--scope", "rail")
@@ -66,6 +69,7 @@ def test_a_link_that_goes_down_during_the_rounds_is_named_although_it_is_fast(al
     assert (code, accused["part"], accused["kind"]) == (1, "gpu03:mlx5_1", "link-down")
 
 
+@pytest.mark.long
 def test_a_node_with_a_job_gets_no_heavy_command(lab, allreduce, plant):
     plant("gpu03:host:busy")
     before = {name: len(cluster.audit(lab.folder, name)) for name in ("gpu01", "gpu03")}
@@ -79,6 +83,7 @@ def test_a_node_with_a_job_gets_no_heavy_command(lab, allreduce, plant):
     assert {line for line in busy if line.startswith("python3: ")} == {f"{AGENT} nothing behind."}
 
 
+@pytest.mark.long
 def test_a_node_with_a_job_is_measured_only_if_it_is_named(lab, allreduce, plant):
     plant("gpu03:host:busy")
     before = len(cluster.audit(lab.folder, "gpu03"))

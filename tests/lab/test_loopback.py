@@ -26,6 +26,7 @@ def loopback(lab, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_a_narrow_pcie_link_is_low_and_a_bad_cable_is_not(loopback, plant):
     plant("gpu01:mlx5_3:pcie-width=8")
     plant("gpu02:mlx5_5:slow=40")

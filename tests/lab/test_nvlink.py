@@ -29,6 +29,7 @@ def test_nvlink_is_worth_most_of_the_time_on_eight_h100(nvlink):
     assert told["training"] == {}
 
 
+@pytest.mark.long
 def test_nothing_is_measured_or_trained_on_a_node_with_a_job(lab, nvlink, plant):
     plant("gpu03:host:busy")
     before = len(cluster.audit(lab.folder, "gpu03"))

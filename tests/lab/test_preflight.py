@@ -53,6 +53,7 @@ def test_a_host_that_does_not_answer_is_unreachable_and_not_a_fault_of_the_comma
     assert "connection refused" in printed
 
 
+@pytest.mark.long
 def test_a_host_that_is_lost_on_the_way_is_in_the_way(preflight, plant):
     plant("gpu02:host:no-python")
     code, printed = preflight(*MPIRUN)
@@ -101,6 +102,7 @@ def test_the_check_of_the_remaining_hosts_is_a_command_on_one_line(preflight, pl
     assert line == f"gpuops preflight --limit 'gpu[01-02]' -i {lab.folder / 'inventory.yml'} {rest}"
 
 
+@pytest.mark.long
 def test_a_lost_gpu_is_told_beside_the_fault_of_another_host_and_is_not_called_busy(causes, plant):
     plant("gpu02:gpu5:lost", "gpu03:host:no-python")
     words = ("torchrun", "--nnodes=2", "train.py")

@@ -19,7 +19,7 @@ LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
         ("topology", ("topology",)),
         ("expectation", ("allreduce", "expect")),
         ("nvlink", ("allreduce", "nvlink", "gpu01")),
-        ("sharp", ("allreduce", "sharp", "gpu01,gpu02")),
+        pytest.param("sharp", ("allreduce", "sharp", "gpu01,gpu02"), marks=pytest.mark.long),
         ("sweep", ("allreduce", "sweep", "gpu01", "--max-size", "1M")),
         ("placement", ("place", "--layout", "dp=2,tp=8")),
         ("launches", ("render", "gpu01,gpu02", "-t", "torchrun,slurm", "--layout", "dp=2,tp=8")),

@@ -4,7 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.long
 def test_each_node_and_the_fabric_are_compared_on_and_off(lab, plant, tmp_path):
     plant("gpu02:host:no-multicast", "gpu03:host:slow-multicast=35")
     command = [sys.executable, "-m", "gpuops", "allreduce", "sharp", "-i", lab.folder / "inventory.yml", "--json"]

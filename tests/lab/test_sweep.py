@@ -34,6 +34,7 @@ def test_curve_of_all_nodes_goes_from_latency_to_bandwidth(sweep):
     assert half[0] / 2 < curve["crossover"]["half_size_bytes"] <= half[0]
 
 
+@pytest.mark.long
 def test_busy_node_is_left_alone_and_the_others_have_curves(sweep, plant):
     plant("gpu03:host:busy")
     code, document = sweep("--scope", "node", "--max-size", "64K")

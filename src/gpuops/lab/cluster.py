@@ -111,6 +111,7 @@ def _start(settings: Mapping[str, Any], places: Places, lock: int) -> None:
             stderr=log,
             start_new_session=True,
             pass_fds=(writing, lock),
+            env={**os.environ, "TMPDIR": sandbox},  # asyncssh's import runs gcc, which leaves a file if it is killed
         )
     places.write_state({**state, "pid": server.pid})
     os.close(writing)

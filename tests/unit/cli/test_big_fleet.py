@@ -49,10 +49,19 @@ def fits(text):
         ("sockets", 1, [f"FLEET between nodes, {NODES} of {NODES} nodes", "TCP instead of RDMA", "NET/Socket"]),
         ("even", 0, ["low rails: all are low; look for what the nodes have in common"]),
         ("half", 1, ["FLEET between nodes", f"of {NODES} nodes slow", "compare the NCCL version"]),
-        ("contention", 0, ["% of normal", "no part is blamed for this", "no part is blamed"]),
-        ("unmapped", 3, ["slow like others of the rail", "declare the leaf of each port (fabric:)"]),
+        pytest.param(
+            *("contention", 0, ["% of normal", "no part is blamed for this", "no part is blamed"]),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *("unmapped", 3, ["slow like others of the rail", "declare the leaf of each port (fabric:)"]),
+            marks=pytest.mark.long,
+        ),
         ("unclear", 3, ["unclear"]),
-        ("errors", 3, ["Got completion from peer", "pairs, such as node0", "healthy with other partners"]),
+        pytest.param(
+            *("errors", 3, ["Got completion from peer", "pairs, such as node0", "healthy with other partners"]),
+            marks=pytest.mark.long,
+        ),
         ("dead", 1, ["unreachable", "node0"]),
     ],
 )

@@ -234,7 +234,7 @@ def test_all_gpus_meet_all_once(gpus):
 
 def test_in_many_seeded_cases_nobody_is_accused_wrongly_and_hardly_anybody_is_missed():
     wrong = missed = 0
-    cases = 300 if CI else 75
+    cases = 300 if CI else 45
     for seed in range(cases):
         part = f"gpu{seed % 16:03}" + (f":gpu{seed % 8}" if seed % 3 else "")
         faults = [(part, 10 + seed % 51)] if seed % 2 else []
@@ -319,7 +319,7 @@ def test_what_is_slow_too_seldom_to_decide_is_unclear_with_the_rounds_that_would
 
 @pytest.mark.parametrize("share", [0.01, 0.05])
 def test_healthy_nodes_with_outliers_are_never_blamed(share):
-    for seed in range(25 if CI else 8):
+    for seed in range(25 if CI else 4):
         engine = AtTimes(1.0, (), seed=seed, outliers=share)
         said = intra_node.blame(measure(engine, Evidence(fabric_of(32))))
         assert (said.blamed, said.suspects) == ((), ()), seed

@@ -35,8 +35,11 @@ def test_the_packages_own_example_comes_out_as_it_says():
     assert (results.failed, results.attempted > 10) == (0, True)
 
 
-@pytest.mark.parametrize("cabling", [RAILS, SHARED], ids=["leaf per rail", "one leaf, 2:1"])
-@pytest.mark.parametrize("what", ["slow=12", "slow=35", "hang"])
+@pytest.mark.parametrize(
+    "cabling",
+    [pytest.param(RAILS, id="leaf per rail"), pytest.param(SHARED, id="one leaf, 2:1", marks=pytest.mark.long)],
+)
+@pytest.mark.parametrize("what", ["slow=12", pytest.param("slow=35", marks=pytest.mark.long), "hang"])
 @pytest.mark.parametrize("part", ["gpu017", "gpu017:gpu3", "gpu017:mlx5_3", "leaf:L3", "unit:U2/rail3"])
 def test_every_kind_of_fault_is_named_and_nobody_else(part, what, cabling):
     found = trial(f"{part}:{what}", cabling=cabling)

@@ -77,7 +77,9 @@ def test_leaves_of_one_rail_that_are_slow_to_different_degrees_are_faults_of_the
     assert result.fleet == ()
 
 
-@pytest.mark.parametrize(("nodes", "unit", "seed"), [(16, 4, 0), (16, 4, 3), (24, 6, 2)])
+@pytest.mark.parametrize(
+    ("nodes", "unit", "seed"), [(16, 4, 0), (16, 4, 3), pytest.param(24, 6, 2, marks=pytest.mark.long)]
+)
 def test_pairs_whose_path_is_always_slow_make_no_nic_flapping(nodes, unit, seed):
     def share(group):
         key = repr((seed, sorted(group.nodes), group.rail)).encode()

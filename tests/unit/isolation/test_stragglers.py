@@ -58,7 +58,7 @@ def limit(nodes, faults):
 @pytest.mark.parametrize(
     ("nodes", "unit"), [(16, 4), (16, 8), (16, 16), (24, 8), (32, 16), (64, 4), (64, 16), (64, 32)]
 )
-@pytest.mark.parametrize("slow_by", [0.07, 0.1, 0.3])
+@pytest.mark.parametrize("slow_by", [0.07, *(pytest.param(slow_by, marks=pytest.mark.long) for slow_by in (0.1, 0.3))])
 def test_straggler_is_named_whatever_the_size_of_units(nodes, unit, slow_by):
     culprit = f"gpu{nodes * 5 // 8:03}"
     cluster = Cluster(Cabling(nodes=nodes, unit=unit, leaves=8), late={culprit}, slow_by=slow_by, seed=nodes + unit)
@@ -77,7 +77,7 @@ def test_several_stragglers_are_all_named(late, unit):
     assert len(cluster.evidence.rounds) <= limit(64, len(late))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_three_stragglers_among_few_nodes_are_named_or_unclear_and_no_other_node_is_blamed(seed):
     late = {"gpu003", "gpu009", "gpu014"}
     cluster = Cluster(Cabling(nodes=64, unit=4, leaves=8), late=late, slow_by=0.15, seed=seed)

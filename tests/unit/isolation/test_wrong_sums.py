@@ -130,7 +130,7 @@ def drawn(seed):
     return fabric, f"{node}:gpu{gpu}", {slow: rng.uniform(0.4, 0.85)} if slow else {}
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
+@pytest.mark.parametrize("first", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(20, 200, 20))])
 def test_no_healthy_part_is_accused_on_any_of_many_fabrics(first):
     for seed in range(first, first + 20):
         fabric, faulty, slow = drawn(seed)
