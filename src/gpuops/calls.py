@@ -99,7 +99,16 @@ _ONE_AT_A_TIME = (
     SetStateRequest,
 )
 """Requests that put a load on hosts or change them; while one runs, those of other threads are refused."""
-_RECORDED = (ProvisionRequest, FixRequest, OnboardRequest, AdmitRequest, DrainRequest, SetStateRequest)
+_RECORDED = (
+    ValidateRequest,
+    MeasureRequest,
+    ProvisionRequest,
+    FixRequest,
+    OnboardRequest,
+    AdmitRequest,
+    DrainRequest,
+    SetStateRequest,
+)
 """Requests that write to the store or to a journal."""
 _OF_SAVED = (
     FactsRequest,
@@ -214,9 +223,16 @@ class Calls:
                 raise _stopped(cancel, None) from None
             if "seconds" in result.__dataclass_fields__:
                 result = replace(result, seconds=time.monotonic() - began)
+            if getattr(request, "save_run", False):
+                result = self._kept(work, request, result)
             if getattr(result, "interrupted", False):
                 raise _stopped(cancel, result)
             return cast("R", result)
+
+    def _kept(self, work: Workspace, request: Request[Any], result: R) -> R:
+        from gpuops.operations.keep import keep
+
+        return keep(work, request, result)
 
     def plan(self, request: ProvisionRequest) -> Plan:
         """Return the steps and hosts that ``request`` selects, without asking any host, or raise `InputError`."""

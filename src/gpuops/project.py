@@ -17,18 +17,20 @@ from gpuops.errors import ContentError
 FILE = "gpuops.yml"
 STORE_FOLDER = ".gpuops"
 STORE = f"{STORE_FOLDER}/state.db"
-_FAIL_ON = ("fail", "warn", "never")
+_FAIL_ON = ("fail", "warn", "never", "new")
 _SCHEDULERS = ("none", "slurm", "kubernetes")
 _LEASES = ("none", "reservation", "drain")
+_KEPT = ("keep_days", "keep_mib")
 
 
 @dataclass(frozen=True)
 class Project:
     """Settings of a project. ``fanout`` is the number of nodes to query at a time.
 
-    ``lease`` is how gpuops keeps ``scheduler`` from starting jobs on nodes that are being measured. ``inventory`` and
-    ``store`` are as written in gpuops.yml, relative to its ``folder``. Without a gpuops.yml, ``state_folder`` holds
-    the store and the journals: see `placed`.
+    ``lease`` is how gpuops keeps ``scheduler`` from starting jobs on nodes that are being measured. Runs in the store
+    are deleted after ``keep_days``, and the oldest ones when it grows above ``keep_mib``. ``inventory`` and ``store``
+    are as written in gpuops.yml, relative to its ``folder``. Without a gpuops.yml, ``state_folder`` holds the store and
+    the journals: see `placed`.
     """
 
     inventory: str | None = None
@@ -37,6 +39,8 @@ class Project:
     store: str = STORE
     scheduler: str = "none"
     lease: str = "none"
+    keep_days: int = 400
+    keep_mib: int = 1024
     folder: Path = Path()
     state_folder: Path | None = None
     notice: str = ""
@@ -166,7 +170,9 @@ def load_project(folder: Path | None = None) -> Project:
         why, do = distrust(each)
         if why:
             raise ContentError(f"{shortest(each)}: {FILE} is not read, because this is {why}; {do}")
-    keys = load(shortest(path)).only(("inventory", "fanout", "fail_on", "store", "scheduler", "lease"), f"in {FILE}")
+    keys = load(shortest(path)).only(
+        ("inventory", "fanout", "fail_on", "store", "scheduler", "lease", *_KEPT), f"in {FILE}"
+    )
     if "lease" in keys and keys["lease"].text() != default.lease and _scheduler(keys) != "slurm":
         raise keys["lease"].fail("a lease needs scheduler: slurm")
     return Project(
@@ -176,6 +182,8 @@ def load_project(folder: Path | None = None) -> Project:
         store=keys["store"].text("a file") if "store" in keys else default.store,
         scheduler=_scheduler(keys),
         lease=_one_of(keys["lease"], _LEASES) if "lease" in keys else default.lease,
+        keep_days=keys["keep_days"].integer("a number of days", 1, 36500) if "keep_days" in keys else default.keep_days,
+        keep_mib=keys["keep_mib"].integer("a size in MiB", 1, 1048576) if "keep_mib" in keys else default.keep_mib,
         folder=folder,
     )
 

@@ -115,7 +115,7 @@ class Objection:
         return {**document, "excluded": self.excluded.to_document()} if self.excluded else document
 
 
-FailOn = Literal["fail", "warn", "never"]
+FailOn = Literal["fail", "warn", "never", "new"]
 
 
 class Result(Protocol):

@@ -94,7 +94,10 @@ class RunRequest(Request["Answers[Completed]"]):
 
 @dataclass(frozen=True)
 class ValidateRequest(Request["Report"]):
-    """Faults of each host. ``only`` and ``skip`` name checks or tags; ``burn_in`` is the duration of the load."""
+    """Faults of each host. ``only`` and ``skip`` name checks or tags; ``burn_in`` is the duration of the load.
+
+    With ``save_run`` the run is kept in the project's store, and compared with the runs before.
+    """
 
     level: Level = "quick"
     only: Sequence[str] = ()
@@ -104,6 +107,7 @@ class ValidateRequest(Request["Report"]):
     burn_in: float = 1800.0
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     keep_answers: bool = False
+    save_run: bool = True
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,10 @@ class PreflightRequest(Request["Diagnosis"]):
 
 @dataclass(frozen=True)
 class PlaceRequest(Request["Placement"]):
-    """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts."""
+    """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts.
+
+    Nodes that a validation saw at most ``max_age`` seconds ago are not asked again.
+    """
 
     layout: str
     order: str = "tp-cp-ep-dp-pp"
@@ -180,6 +187,7 @@ class PlaceRequest(Request["Placement"]):
     force: bool = False
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     measured: Measurement | None = None
+    max_age: float = 600.0
 
 
 @dataclass(frozen=True)

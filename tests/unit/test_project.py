@@ -10,15 +10,18 @@ from gpuops.project import Project, find_project, load_project, operator_name, p
 
 
 def test_without_a_file_everything_has_a_default(tmp_path, user_state):
-    default = Project(None, 64, "fail", ".gpuops/state.db", "none", "none", tmp_path, user_state)
+    default = Project(folder=tmp_path, state_folder=user_state)
+    assert (default.fanout, default.fail_on, default.store) == (64, "fail", ".gpuops/state.db")
     assert load_project(tmp_path) == default
 
 
 def test_every_key_is_read(tmp_path):
     (tmp_path / "gpuops.yml").write_text(
         "inventory: prod.yml\nfanout: 32\nfail_on: warn\nstore: /srv/s.db\nscheduler: slurm\nlease: drain\n"
+        "keep_days: 30\nkeep_mib: 64\n"
     )
-    assert load_project(tmp_path) == Project("prod.yml", 32, "warn", "/srv/s.db", "slurm", "drain", tmp_path)
+    expected = Project("prod.yml", 32, "warn", "/srv/s.db", "slurm", "drain", 30, 64, tmp_path)
+    assert load_project(tmp_path) == expected
 
 
 def test_without_a_folder_the_current_one_does_not_count(tmp_path, monkeypatch, user_state):

@@ -30,6 +30,7 @@ _TOTAL_SECONDS = 3600.0
 inventory_option = functools.partial(click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False))
 _NEEDS_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
 NAMED_INVENTORY = "gpuops.inventory"
+_FRESH = "gpuops.fresh"
 _SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 
 
@@ -238,6 +239,15 @@ def seconds_of(_ctx: object, _param: object, text: str) -> float:
     return seconds
 
 
+_fresh = click.option("--fresh", is_flag=True, is_eager=True, expose_value=False, help="Ask every node again.",
+    callback=lambda ctx, _param, fresh: ctx.meta.update({_FRESH: fresh}))  # fmt: skip
+
+
+def _age_of(ctx: click.Context, param: object, text: str) -> float:
+    """Return the seconds that an answer may be old; 0 with ``--fresh``."""
+    return 0.0 if ctx.meta.get(_FRESH) else seconds_of(ctx, param, text)
+
+
 def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
     """Return the words of ``a,b,c``."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
@@ -339,6 +349,10 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Measure these hosts even if they are in use (list each by name)."),
     "burn_in": click.option("--burn-in", callback=seconds_of, default="30m", show_default=True, metavar="TIME",
         help="Duration of a burn-in, such as 30m, 90s or 2h."),
+    "max_age": lambda verb: click.option("--max-age", callback=_age_of, default="10m", show_default=True,
+        metavar="TIME", help="Use what validate saw of a node in this time.")(_fresh(verb)),
+    "save_run": click.option("--save-run/--no-save", "save_run", default=True,
+        help="Keep this run in the project's store (yes)."),
     "scopes": click.option("--scope", "scopes", callback=_scopes_of, metavar="SCOPES",
         help="Scopes to measure, of node,rail,pairs,group (all)."),
     "operation": click.option("--operation",

@@ -20,7 +20,11 @@ _format, _json, _output = output_options("table", "json", "junit")
 
 @click.command(cls=Command)
 @asks(ValidateRequest)
-@click.option("--fail-on", type=click.Choice(["fail", "warn", "never"]), help="Lowest severity that exits 1 (fail).")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["fail", "warn", "never", "new"]),
+    help="Lowest severity that exits 1 (fail); new: only for failures that the run before did not have.",
+)
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the answers for --from.")
 @_format
 @_json

@@ -234,9 +234,10 @@ class Cluster(Measurements):
         burn_in: float = 1800.0,
         facts: Mapping[str, Facts] | None = None,
         keep_answers: bool = False,
+        save_run: bool = True,
     ) -> Report:
         """Return the faults of each host, with evidence and a fix; levels above ``quick`` also measure idle hosts."""
-        return self.ask(ValidateRequest(level, only, skip, engine, force_busy, burn_in, facts, keep_answers))
+        return self.ask(ValidateRequest(level, only, skip, engine, force_busy, burn_in, facts, keep_answers, save_run))
 
     def learn_profile(self, *, profile_name: str = "", facts: Mapping[str, Facts] | None = None) -> LearnedProfile:
         """Return the profile of hosts of one kind, as most of them are, and the hosts that differ."""
@@ -266,9 +267,13 @@ class Cluster(Measurements):
         force: bool = False,
         facts: Mapping[str, Facts] | None = None,
         measured: Measurement | None = None,
+        max_age: float = 600.0,
     ) -> Placement:
-        """Assign every rank of ``layout`` to a GPU of a healthy host; hosts that ``measured`` blames are excluded."""
-        return self.ask(PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured))
+        """Assign every rank of ``layout`` to a GPU of a healthy host; hosts that ``measured`` blames are excluded.
+
+        Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again.
+        """
+        return self.ask(PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured, max_age))
 
     def render(
         self,

@@ -39,10 +39,11 @@ class Measurements(Calls):
         facts: Mapping[str, Facts] | None = None,
         keep_answers: bool = False,
         confidence: float = 1e-3,
+        save_run: bool = True,
     ) -> Measurement:
         """Measure all GPU and network links of idle hosts, and name the slow parts."""
         words = engine, scopes, operation, gib, seconds, force_busy, interface, libnccl, facts, keep_answers
-        return self.ask(MeasureRequest(*words, confidence))
+        return self.ask(MeasureRequest(*words, confidence, save_run))
 
     def allreduce_expected(
         self,

@@ -42,6 +42,7 @@ class MeasureRequest(Request["Measurement"]):
     if they are busy. ``interface`` applies to tcp and to the network tests; ``libnccl`` is a libnccl.so.2 to send to
     the nodes. ``facts`` are used if they contain what is needed; ``keep_answers`` keeps the nodes' answers, to be
     saved. ``confidence`` is the allowed chance, for the whole run, that a healthy part is blamed.
+    With ``save_run`` the result is kept in the project's store.
     """
 
     engine: str = "auto"
@@ -55,6 +56,7 @@ class MeasureRequest(Request["Measurement"]):
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     keep_answers: bool = False
     confidence: float = CONFIDENCE
+    save_run: bool = True
 
     def __post_init__(self) -> None:
         """Raise `InputError` if a word is unknown or the payload is not positive."""

@@ -103,8 +103,9 @@ def failing(checks: Sequence[Check], health_by_node: Mapping[str, Health]) -> di
     for verdict in compare(checks, facts, profiles):
         if verdict.status == "fail" and verdict.node:
             failed[verdict.node].append(verdict.check)
-    return {
-        node: Excluded(node, "unhealthy", f"fails {', '.join(names)}", checks=tuple(names))
-        for node, names in failed.items()
-        if names
-    }
+    return {node: unhealthy_node(node, names) for node, names in failed.items() if names}
+
+
+def unhealthy_node(node: str, checks: Sequence[str]) -> Excluded:
+    """Return the exclusion of a node that fails ``checks``."""
+    return Excluded(node, "unhealthy", f"fails {', '.join(checks)}", checks=tuple(checks))

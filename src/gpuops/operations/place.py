@@ -10,7 +10,16 @@ from gpuops.errors import LayoutError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.layout import RuleViolation, parse_layout, rule_violations
-from gpuops.operations.health import Health, check_profiles, failing, health_of, quick_checks, quick_probes
+from gpuops.operations.health import (
+    Health,
+    check_profiles,
+    failing,
+    health_of,
+    quick_checks,
+    quick_probes,
+    unhealthy_node,
+)
+from gpuops.operations.recall import blamed, recall
 from gpuops.placement import NodeShape, Placement, largest_domain, shape_of
 from gpuops.placement import place as placed
 from gpuops.probes.host.pcie import pcie
@@ -21,12 +30,14 @@ from gpuops.reasons import Excluded
 from gpuops.requests import PlaceRequest
 from gpuops.workspace import Workspace
 
+_Shape = NodeShape | Unknown
+
 
 @dataclass(frozen=True)
-class Candidate:
+class _Candidate:
     """Node that may hold ranks: its health, and its shape or why that is unknown."""
 
-    shape: NodeShape | Unknown
+    shape: _Shape
     health: Health
 
 
@@ -35,7 +46,7 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
     layout, work = parse_layout(request.layout, request.order), work.of_inventory()
     check_profiles(work.hosts, work.catalogue)
     candidates, excluded = _candidates(work, request)
-    shapes = [c.shape for node, c in candidates.items() if node not in excluded and isinstance(c.shape, NodeShape)]
+    shapes = [shape for node, shape in candidates.items() if node not in excluded and isinstance(shape, NodeShape)]
     object_to(work, rule_violations(layout, gpus_per_domain=largest_domain(shapes) or layout.tp), force=request.force)
     placement = placed(layout, shapes, allow_fewer=request.allow_fewer, force=request.force)
     for note in placement.notes:
@@ -55,26 +66,46 @@ def object_to(work: Workspace, violations: Iterable[RuleViolation], *, force: bo
         raise LayoutError("; ".join(refused))
 
 
-def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, Candidate], dict[str, Excluded]]:
-    """Return every node that answered, and the excluded nodes with the reasons, which are noted."""
+def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
+    """Return every node that is known, in order, and the excluded nodes with the reasons, which are noted."""
+    candidates, excluded = _recalled(work, request)
+    asked, more = _asked(work.of([host.name for host in work.hosts if host.name not in candidates]), request)
+    candidates, excluded = {**candidates, **asked}, {**excluded, **more}
+    excluded |= _defective(request, candidates)
+    if not (request.all_nodes or request.facts or work.nodes.source == "saved"):
+        excluded |= blamed(work, candidates)
+    for node, shape in candidates.items():
+        if isinstance(shape, Unknown):
+            excluded.setdefault(node, Excluded(node, "unknown", shape.why))
+    work.nodes.note_excluded(excluded.values())
+    return {host.name: candidates[host.name] for host in work.hosts if host.name in candidates}, excluded
+
+
+def _recalled(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
+    """Return the nodes that a recent validation saw, and those of them that failed it."""
+    if request.facts or request.measured or work.nodes.source == "saved":
+        return {}, {}
+    known = recall(work, request.max_age)
+    failed = {} if request.all_nodes else {node: each.fails for node, each in known.items() if each.fails}
+    return {node: each.shape for node, each in known.items()}, {n: unhealthy_node(n, c) for n, c in failed.items()}
+
+
+def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
+    """Return the nodes that answer, and those that do not or that fail a quick check."""
+    if not work.hosts:
+        return {}, {}
     catalogue = work.catalogue
     checks = [] if request.all_nodes else quick_checks(catalogue)
     profiles = list(catalogue.profiles().values())
 
-    def candidate(host: Host, facts: Facts) -> Candidate:
+    def candidate(host: Host, facts: Facts) -> _Candidate:
         shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
-        return Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles)))
+        return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles)))
 
     gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
     gathered.raise_if_interrupted()
-    candidates = gathered.values
-    unhealthy = failing(checks, {node: candidate.health for node, candidate in candidates.items()})
-    excluded = {**gathered.excluded, **unhealthy, **_defective(request, candidates)}
-    for node, each in candidates.items():
-        if isinstance(each.shape, Unknown):
-            excluded.setdefault(node, Excluded(node, "unknown", each.shape.why))
-    work.nodes.note_excluded(excluded.values())
-    return candidates, excluded
+    unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()})
+    return {node: each.shape for node, each in gathered.values.items()}, {**gathered.excluded, **unhealthy}
 
 
 def _defective(request: PlaceRequest, hosts: Collection[str]) -> dict[str, Excluded]:
@@ -82,8 +113,8 @@ def _defective(request: PlaceRequest, hosts: Collection[str]) -> dict[str, Exclu
     if request.measured is None:
         return {}
     parts: dict[str, list[str]] = {}
-    for blamed in request.measured.blame.blamed:
-        for part in (blamed.part, *blamed.alternatives):
+    for accused in request.measured.blame.blamed:
+        for part in (accused.part, *accused.alternatives):
             host = part.partition(":")[0]
             if host in hosts:
                 parts.setdefault(host, []).append(part)

@@ -12,12 +12,15 @@ from gpuops.facts import Facts
 from gpuops.judging import Finding, Level, Status, Verdict
 from gpuops.profile import Profile
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
+from gpuops.results.changes import changes_document
 from gpuops.results.plain import plain
 from gpuops.secret import redact
+from gpuops.store.records import Changes
 
 STATUSES: tuple[Status, ...] = ("pass", "warn", "fail", "unknown", "skipped")
 _GRAVE: dict[FailOn, frozenset[Status]] = {
     "fail": frozenset({"fail"}),
+    "new": frozenset({"fail"}),
     "warn": frozenset({"fail", "warn"}),
     "never": frozenset(),
 }
@@ -105,7 +108,8 @@ class Report(Result):
 
     ``not_run`` has the names of the checks of higher levels, by level. ``unmatched`` are hosts without a profile.
     ``facts`` has the facts that were judged, by host, and is not part of the document. ``interrupted`` is true if the
-    run was stopped before its end.
+    run was stopped before its end. ``number`` is the run's in the store and ``changes`` what is new since the runs
+    before; both are None if it was not saved.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.report/1"
@@ -118,6 +122,8 @@ class Report(Result):
     unmatched: tuple[Unmatched, ...] = ()
     facts: Mapping[str, Facts] = field(default_factory=dict, hash=False, repr=False)
     interrupted: bool = False
+    number: int | None = None
+    changes: Changes | None = None
 
     @property
     def seconds(self) -> float:
@@ -147,9 +153,15 @@ class Report(Result):
         return {host.name: host.excluded for host in self.hosts if host.excluded is not None}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
-        """Return ``failed`` for a finding at or above ``fail_on``, else ``incomplete`` if a host was not assessed."""
+        """Return ``failed`` for a finding at or above ``fail_on``, else ``incomplete`` if a host was not assessed.
+
+        With ``new``, only what the runs before did not have counts; everything does if the run was not saved.
+        """
         if self.interrupted:
             return "interrupted"
+        if fail_on == "new" and self.changes:
+            is_failed = any(finding.status == "fail" for finding in self.changes.new)
+            return "failed" if is_failed else "incomplete" if self.changes.no_longer_assessed else "ok"
         if any(finding.status in _GRAVE[fail_on] for finding in self.findings):
             return "failed"
         return "incomplete" if any(host.not_assessed for host in self.hosts) else "ok"
@@ -164,6 +176,7 @@ class Report(Result):
             "summary": {"nodes": len(self.hosts), **self.summary, "findings": len(self.findings)},
             "hosts": {host.name: _host_document(host) for host in self.hosts},
             "findings": [_finding_document(finding) for finding in self.findings],
+            **({"changes": changes_document(self.changes)} if self.changes else {}),
         }
 
 

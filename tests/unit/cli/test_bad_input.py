@@ -48,7 +48,10 @@ WRONG_WORDS = {
     "unknown format": (["-i", "prod.yml", "--format", "jsn"], r'"jsn".*json'),
     "missing folder": (["-i", "prod.yml", "-o", "nosuch/out.json"], r"nosuch/out\.json: .*no directory nosuch"),
     "unknown suffix": (["-i", "prod.yml", "-o", "out.docx"], r"out\.docx"),
-    "full disk": (["-i", "prod.yml", "--format", "json", "-o", "/dev/full"], r"/dev/full: .*no space left"),
+    "full disk": (
+        ["-i", "prod.yml", "--format", "json", "-o", "/dev/full", "--no-save"],
+        r"/dev/full: .*no space left",
+    ),
     "no facts": (["--from", "nosuch"], r"nosuch: no saved facts"),
     "unknown option": (["--levle", "quick"], r"--levle"),
     "limit without inventory": (["--limit", "gpu01"], r"no inventory is named"),

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from gpuops.errors import format_count
 from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
+from gpuops.report import changes
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.results.health import STATUSES, HostReport, Report, format_exclusion
@@ -197,6 +198,8 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
         yield from _hint(f"{checks} {need} root on {format_node_count(nodes)}", "gpuops sudoers", page)
     for line in _unknowns(v for v in blind if not v.needs_root):
         yield from page.labelled("unknown: ", line, len("unknown: "))
+    if report.changes:
+        yield from changes.lines(report.changes, report.number, page)
 
 
 def _hint(what: str, command: str, page: Page) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The nodes' history: who changed which node, when and why, in one SQLite file that only its owner can read.
+"""The life cycle of nodes: who changed which node, when and why.
 
 Events are only ever added, and a node's latest event contains its state. Gates are those that a node passed, each with
 the fingerprint at that time.
@@ -6,19 +6,13 @@ the fingerprint at that time.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
-import os
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
-from gpuops.errors import LockedError, OutputError
-from gpuops.project import shortest
+from gpuops.store.database import Database
 
 Fingerprint = Mapping[str, tuple[str, ...]]
 """Parts of the machine that was tested: ``{"driver": ("580.95.05",), "GPU serials": ("165…", "166…")}``."""
@@ -26,26 +20,6 @@ Fingerprint = Mapping[str, tuple[str, ...]]
 Cause = Literal["", "stopped", "demoted", "by_hand"]
 """The cause of an event: a gate that the node failed, another fingerprint, a person; empty if it passed a gate."""
 
-_BUSY_SECONDS = 10.0
-_SCHEMAS = (
-    """
-CREATE TABLE runs (id TEXT PRIMARY KEY, what TEXT NOT NULL, who TEXT NOT NULL, began TEXT NOT NULL, ended TEXT);
-CREATE TABLE events (id INTEGER PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
-                     run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL, fingerprint TEXT NOT NULL);
-CREATE INDEX events_of_node ON events (node, id);
-CREATE TABLE gates (node TEXT NOT NULL, gate TEXT NOT NULL, run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL,
-                    fingerprint TEXT NOT NULL, PRIMARY KEY (node, gate));
-""",
-    # before this column existed, the cause of these two was read from the reason
-    """
-ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT '';
-UPDATE events SET cause = 'stopped' WHERE why GLOB 'stopped at *';
-UPDATE events SET cause = 'demoted' WHERE state = 'provisioned'
-                                          AND why GLOB 'no longer the machine that was tested: *';
-""",
-)
-"""The statements that upgrade the file from each version to the next; a new file runs all of them."""
-_VERSION = len(_SCHEMAS)
 _EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint, cause FROM events JOIN runs ON runs.id = run"
 
 
@@ -82,47 +56,14 @@ class StateChange:
     cause: Cause = ""
 
 
-class Store:
+class Store(Database):
     """The store in the file at ``path``. A missing file is created; without ``create``, the store is then empty.
 
     Raise `OutputError` if it cannot be used, `LockedError` while another program writes.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
-        self.path = path
-        self._shown = shortest(path)
-        has_file = create or path.exists()
-        if has_file:
-            self._create_file()
-        self._database = sqlite3.connect(path if has_file else ":memory:", timeout=_BUSY_SECONDS, isolation_level=None)
-        with self._translated_errors():
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA foreign_keys = ON")
-            self._upgrade()
-
-    def _create_file(self) -> None:
-        """Create the file if it is missing, before SQLite would, which applies the umask."""
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
-        except OSError as error:
-            raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
-
-    def _upgrade(self) -> None:
-        with self._transaction():
-            (version,) = self._database.execute("PRAGMA user_version").fetchone()
-            if version > _VERSION:
-                raise OutputError(f"{self._shown}: written by a newer gpuops (schema {version}); upgrade this one")
-            if version < _VERSION:
-                for statement in filter(str.strip, "".join(_SCHEMAS[version:]).split(";")):
-                    self._database.execute(statement)
-                self._database.execute(f"PRAGMA user_version = {_VERSION}")
-
     def __enter__(self) -> Store:  # noqa: PYI034 - Self came with Python 3.11
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._database.close()
 
     def begin(self, what: str, run: str = "", *, who: str) -> str:
         """Start a run of ``what``, such as ``gpuops drain gpu01``, by the person ``who``; return its ID."""
@@ -186,26 +127,6 @@ class Store:
         for node, state, why, at, run, who, fingerprint, cause in rows:
             when = dt.datetime.fromisoformat(at)
             yield HostEvent(node, state, why, when, run, who, _fingerprint(fingerprint), cause)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Run one transaction, during which no other program writes."""
-        with self._database:  # commits all of it or, on any exception, nothing
-            self._database.execute("BEGIN IMMEDIATE")
-            yield
-
-    @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Raise SQLite's errors as errors of gpuops."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
-                raise LockedError(f"{self._shown}: {waited}; wait for it to finish") from error
-            raise OutputError(f"{self._shown}: cannot use the store: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise OutputError(f"{self._shown}: not a gpuops store, or damaged: {error}") from error
 
 
 def _fingerprint(text: str) -> Fingerprint:

@@ -1,0 +1,95 @@
+"""What the store knows of nodes: a recent validation, which spares asking them again, and what measurements blamed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuops.errors import LockedError, OutputError, format_count
+from gpuops.operations.health import quick_checks
+from gpuops.placement import NodeShape
+from gpuops.proposal import propose
+from gpuops.reasons import Excluded
+from gpuops.results.recorded import ALL_REDUCE, SHARED, shape_from
+from gpuops.store import Runs
+from gpuops.store.records import FLEET, KeptFinding, KeptVisit
+from gpuops.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """A node as a recent validation saw it: its shape, and the checks that it fails."""
+
+    shape: NodeShape
+    fails: tuple[str, ...]
+
+
+def recall(work: Workspace, max_age: float) -> dict[str, Recalled]:
+    """Return the nodes that a validation at most ``max_age`` seconds ago judged with all quick checks; say so."""
+    if max_age <= 0:
+        return {}
+    oldest = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=max_age)
+    checks = {check.name for check in quick_checks(work.catalogue)}
+    visits = {
+        n: visit for n, visit in _visits(work).items() if visit.at >= oldest and checks <= visit.visit.checks.keys()
+    }
+    recalled = {node: Recalled(shape_from(v.visit.shape), _fails(v)) for node, v in visits.items() if v.visit.shape}
+    if recalled:
+        _note(work, [visits[node] for node in recalled])
+    return recalled
+
+
+def blamed(work: Workspace, nodes: Collection[str]) -> dict[str, Excluded]:
+    """Return the nodes of which a measurement blamed a part, and none since found it well."""
+    found: dict[str, list[KeptFinding]] = {}
+    for finding in _accusations(work):
+        if finding.key.node in nodes:
+            found.setdefault(finding.key.node, []).append(finding)
+        elif finding.key.node == FLEET:
+            work.note(f"{_when(finding)} blamed {finding.key.part}: jobs that cross it may be slow")
+    return {
+        node: Excluded(
+            node,
+            "defective",
+            f"{_when(findings[-1])} blamed {', '.join(finding.key.part for finding in findings)}",
+            checks=(ALL_REDUCE,),
+            do=f"repair it, then measure again: {propose('allreduce', node)}",
+        )
+        for node, findings in found.items()
+    }
+
+
+def _visits(work: Workspace) -> Mapping[str, KeptVisit]:
+    try:
+        with Runs(work.project.store_path, create=False) as runs:
+            return runs.latest_visits([host.name for host in work.hosts], "validate")
+    except (OutputError, LockedError) as error:
+        work.note(f"asking the nodes again: {error}")
+        return {}
+
+
+def _accusations(work: Workspace) -> list[KeptFinding]:
+    try:
+        with Runs(work.project.store_path, create=False) as runs:
+            found = runs.findings(is_open=True)
+    except (OutputError, LockedError) as error:
+        work.note(f"what earlier measurements blamed is not known: {error}")
+        return []
+    return [finding for finding in found if finding.key.check == ALL_REDUCE and finding.status == "fail"]
+
+
+def _fails(kept: KeptVisit) -> tuple[str, ...]:
+    return tuple(name for name, result in kept.visit.checks.items() if result in ("fail", f"{SHARED}fail"))
+
+
+def _note(work: Workspace, visits: Sequence[KeptVisit]) -> None:
+    newest = max(visits, key=lambda visit: visit.run)
+    age = (dt.datetime.now(dt.timezone.utc) - min(visit.at for visit in visits)).total_seconds()
+    ago = f"{age / 60:.0f} min" if age > 90 else f"{age:.0f} s"
+    which = f"run {newest.run}, {ago} ago"
+    work.note(f"{format_count(len(visits), 'node')} as validate saw them ({which}); --fresh asks them again")
+
+
+def _when(finding: KeptFinding) -> str:
+    return f"the all-reduce of {finding.last_at:%Y-%m-%d %H:%M} (run {finding.last_run})"

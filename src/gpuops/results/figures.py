@@ -1,0 +1,63 @@
+"""The numbers of a node that are worth keeping, by name: ``gpu3.temperature_celsius``, ``mlx5_0.symbol_error``.
+
+Counters, which only grow until a reboot or a reset, are told apart from readings by `is_counter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuops.facts import Facts
+from gpuops.probes.host.edac import edac
+from gpuops.probes.host.nvme import nvme_health
+from gpuops.probes.network.error_counters import error_counters
+from gpuops.probes.nvidia.gpus import Gpu, gpus
+from gpuops.probes.nvidia.nvlink_errors import nvlink_errors
+from gpuops.probing import Probe, T, Unknown
+
+_READINGS = (
+    *("temperature_celsius", "memory_temperature_celsius", "power_draw_watts", "graphics_mhz"),
+    *("memory_total_mib", "memory_used_mib"),
+)
+_COUNTS = (
+    *("ecc_corrected_volatile", "ecc_uncorrected_volatile", "ecc_uncorrected_aggregate"),
+    *("retired_pages_single_bit", "retired_pages_double_bit", "exhausted_banks"),
+)
+_OTHER_READINGS = ("used_percent", "gb_per_s")
+
+
+def is_counter(name: str) -> bool:
+    """Return whether a figure counts events; any other is a reading, which may fall."""
+    return not name.endswith((*_READINGS, *_OTHER_READINGS))
+
+
+def figures_of(facts: Facts) -> dict[str, float]:
+    """Return the figures of one node; what could not be read is omitted."""
+    return dict(_figures(facts))
+
+
+def _figures(facts: Facts) -> Iterator[tuple[str, float]]:
+    for gpu in _known(facts, gpus, ()):
+        yield from _of_gpu(gpu)
+    for probe in (nvlink_errors, error_counters):
+        for part, counts in _known(facts, probe, {}).items():
+            yield from ((f"{part}.{name}", count) for name, count in counts.items())
+    for name, health in _known(facts, nvme_health, {}).items():
+        if not isinstance(health, Unknown):
+            yield from ((f"{name}.used_percent", health.used), (f"{name}.media_errors", health.media_errors))
+    memory = facts[edac]
+    for dimm in () if isinstance(memory, Unknown) else memory.dimms:
+        if dimm.corrected is not None:
+            yield f"{dimm.label}.corrected_errors", dimm.corrected
+
+
+def _of_gpu(gpu: Gpu) -> Iterator[tuple[str, float]]:
+    values = {name: getattr(gpu, name) for name in (*_READINGS, *_COUNTS)}
+    if rows := gpu.remapped_rows:
+        values |= {"rows_remapped_corrected": rows.correctable, "rows_remapped_uncorrected": rows.uncorrectable}
+    yield from ((f"{gpu.subject}.{name}", value) for name, value in values.items() if value is not None)
+
+
+def _known(facts: Facts, probe: Probe[T], default: T) -> T:
+    value = facts[probe]
+    return default if isinstance(value, Unknown) else value

@@ -1,0 +1,168 @@
+"""What the store keeps of a result: a `gpuops.store.records.RunRecord`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gpuops.collective.measurement import Measurement
+from gpuops.facts import Facts
+from gpuops.inventory import Host
+from gpuops.isolation.remedies import fix_for, fix_in_common
+from gpuops.judging import Finding
+from gpuops.placement import GpuShape, NodeShape, shape_of
+from gpuops.probes.host.system import system
+from gpuops.probing import Unknown
+from gpuops.results.figures import figures_of
+from gpuops.results.health import HostReport, Report, format_exclusion
+from gpuops.results.parts import parts_of
+from gpuops.secret import redact
+from gpuops.store.records import FLEET, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
+
+ALL_REDUCE = "all-reduce-bandwidth"
+"""The check whose findings a measurement has, too."""
+SHARED = "shared "
+"""Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
+
+
+def of_report(report: Report, hosts: Mapping[str, Host], who: str) -> RunRecord:
+    """Return the record of a validation."""
+    run = report.run
+    return RunRecord(
+        "validate",
+        run.started_at,
+        run.seconds,
+        report.conclusion(),
+        who,
+        redact(run.command),
+        redact(run.inventory),
+        run.level,
+        {host.name: _visit(host, report.facts.get(host.name), hosts) for host in report.hosts},
+        tuple(_seen(finding) for verdict in report.cluster_verdicts for finding in verdict.findings),
+    )
+
+
+def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> Visit:
+    """Return what was seen of one host; a check whose finding the fleet has did not judge this host alone."""
+    shared = {verdict.check for verdict in host.shared}
+    return Visit(
+        host.status,
+        redact(format_exclusion(host.excluded)) if host.excluded else "",
+        _boot(facts),
+        {v.check: f"{SHARED if v.check in shared else ''}{v.status}" for v in host.verdicts},
+        tuple(_seen(finding, host.name) for finding in host.findings),
+        parts_of(facts) if facts else (),
+        figures_of(facts) if facts else {},
+        _shape(hosts[host.name], facts) if facts and not host.excluded else None,
+    )
+
+
+def _boot(facts: Facts | None) -> str:
+    if facts is None:
+        return ""
+    machine = facts[system]
+    return "" if isinstance(machine, Unknown) else machine.boot_id
+
+
+def _seen(finding: Finding, node: str = FLEET) -> SeenFinding:
+    key = FindingKey(node, finding.check, redact(str(finding.part)), finding.code)
+    severity = finding.severity or "fail"
+    return SeenFinding(key, finding.status, severity, redact(finding.message), redact(finding.fix), finding.hosts)
+
+
+def _shape(host: Host, facts: Facts) -> dict[str, Any] | None:
+    shape = shape_of(host, facts)
+    if isinstance(shape, Unknown):
+        return None
+    document = asdict(shape)
+    return {**document, "links": [[*pair, link] for pair, link in shape.links.items()]}
+
+
+def shape_from(document: Mapping[str, Any]) -> NodeShape:
+    """Return the shape of a node from a record."""
+    return NodeShape(
+        document["name"],
+        document["address"],
+        tuple(GpuShape(**gpu) for gpu in document["gpus"]),
+        tuple(document["leaves"]),
+        document["rack"],
+        document["domain"],
+        {(a, b): link for a, b, link in document["links"]},
+    )
+
+
+def of_measurement(
+    measurement: Measurement, began: dt.datetime, who: str, command: str = "", inventory: str = ""
+) -> RunRecord:
+    """Return the record of an all-reduce measurement: what was blamed, and the bandwidth of groups and pairs."""
+    found: dict[str, list[SeenFinding]] = {}
+    for each in _blamed(measurement):
+        found.setdefault(each.key.node, []).append(each)
+    measured = {node for group in _groups(measurement) for node in group.nodes}
+    return RunRecord(
+        "allreduce",
+        began,
+        measurement.seconds,
+        measurement.conclusion(),
+        who,
+        redact(command),
+        redact(inventory),
+        nodes={node: _measured(node, found.get(node, ()), measurement) for node in sorted(measured)}
+        | {n: Visit("skipped", redact(why.why)) for n, why in measurement.excluded.items() if n not in measured},
+        fleet=tuple(found.get(FLEET, ())),
+        links=tuple(_links(measurement)),
+    )
+
+
+def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:
+    nodes = set(measurement.evidence.fabric.nodes)
+    for blamed in measurement.blame.blamed:
+        node, _, part = blamed.part.partition(":")
+        one = node in nodes and not blamed.alternatives
+        where = (node, part or "node") if one else (FLEET, blamed.part)
+        found, expected = blamed.found_gb_per_s, blamed.expected_gb_per_s
+        speed = f"{found:.0f} of {expected:.0f} GB/s" if found is not None and expected else blamed.kind
+        key = FindingKey(where[0], ALL_REDUCE, redact(where[1]), blamed.kind)
+        yield SeenFinding(key, "fail", "fail", f"all-reduce: {blamed.kind}, {speed}", redact(fix_for(blamed)))
+    for cause in measurement.blame.fleet:
+        key = FindingKey(FLEET, ALL_REDUCE, "fabric", cause.kind)
+        told = redact("; ".join(cause.evidence))
+        yield SeenFinding(key, "fail", "fail", told, redact(fix_in_common(cause)), tuple(cause.nodes))
+
+
+def _measured(node: str, findings: Iterable[SeenFinding], measurement: Measurement) -> Visit:
+    """Return the visit of a measured node; if a part of it is only suspected, nothing was decided."""
+    found = tuple(findings)
+    blame = measurement.blame
+    open_question = node in {suspect.partition(":")[0] for suspect in blame.suspects}
+    result = "fail" if found else "unknown" if open_question or measurement.interrupted else "pass"
+    figures = {
+        f"{'node' if not group.gpus else 'gpus-' + '-'.join(map(str, group.gpus))}.gb_per_s": rate
+        for group, rate in _best(measurement).items()
+        if group.nodes == (node,)
+    }
+    return Visit(result, checks={ALL_REDUCE: result}, findings=found, figures=figures)
+
+
+def _groups(measurement: Measurement) -> list[Any]:
+    return [figure.group for each in measurement.evidence.rounds for figure in each.figures]
+
+
+def _best(measurement: Measurement) -> dict[Any, float]:
+    """Return the best GB/s of each group."""
+    best: dict[Any, float] = {}
+    for each in measurement.evidence.rounds:
+        for figure in each.figures:
+            if figure.gb_per_s is not None and not figure.trouble:
+                best[figure.group] = max(figure.gb_per_s, best.get(figure.group, 0.0))
+    return best
+
+
+def _links(measurement: Measurement) -> Iterator[SeenLink]:
+    for group, rate in _best(measurement).items():
+        if len(group.nodes) == 2:
+            expected = measurement.expected.get(group)
+            a, b = group.nodes
+            yield SeenLink(a, b, group.rail, rate, expected.gb_per_s if expected else None)

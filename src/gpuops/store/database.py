@@ -1,0 +1,85 @@
+"""A SQLite file that only its owner can read: created with private modes, upgraded, and with errors of gpuops."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from gpuops.errors import LockedError, OutputError
+from gpuops.project import shortest
+from gpuops.store.schemas import SCHEMAS
+
+_BUSY_SECONDS = 10.0
+_VERSION = len(SCHEMAS)
+
+
+class Database:
+    """The database in the file at ``path``. A missing file is created; without ``create``, it is then empty.
+
+    Raise `OutputError` if it cannot be used, `LockedError` while another program writes.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        self._shown = shortest(path)
+        has_file = create or path.exists()
+        if has_file:
+            self._create_file()
+        self._database = sqlite3.connect(path if has_file else ":memory:", timeout=_BUSY_SECONDS, isolation_level=None)
+        with self._translated_errors():
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA foreign_keys = ON")
+            self._upgrade()
+
+    def _create_file(self) -> None:
+        """Create the file if it is missing, before SQLite would, which applies the umask."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+        except OSError as error:
+            raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
+
+    def _upgrade(self) -> None:
+        if self._version() == _VERSION:
+            return  # without waiting for one that writes
+        with self._transaction():
+            version = self._version()
+            if version > _VERSION:
+                raise OutputError(f"{self._shown}: written by a newer gpuops (schema {version}); upgrade this one")
+            for statement in filter(str.strip, "".join(SCHEMAS[version:]).split(";")):
+                self._database.execute(statement)
+            self._database.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _version(self) -> int:
+        return int(self._database.execute("PRAGMA user_version").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Run one transaction, during which no other program writes."""
+        with self._database:  # commits all of it or, on any exception, nothing
+            self._database.execute("BEGIN IMMEDIATE")
+            yield
+
+    @contextlib.contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise SQLite's errors as errors of gpuops."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
+                raise LockedError(f"{self._shown}: {waited}; wait for it to finish") from error
+            raise OutputError(f"{self._shown}: cannot use the store: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise OutputError(f"{self._shown}: not a gpuops store, or damaged: {error}") from error

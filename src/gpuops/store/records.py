@@ -1,0 +1,187 @@
+"""What one run of a command saw, as the store keeps it: verdicts, figures and parts of each node."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+JUDGED = frozenset({"pass", "warn", "fail"})
+"""Results of a check that looked; any other says nothing about a fault that was there before."""
+FLEET = ""
+"""The node of findings that blame no single node."""
+
+
+class FindingKey(NamedTuple):
+    """What makes a finding of two runs the same: its words and figures may differ."""
+
+    node: str
+    check: str
+    part: str
+    code: str
+
+
+@dataclass(frozen=True)
+class SeenFinding:
+    """A finding as one run saw it. ``nodes`` are those that share it, if it is a finding on several."""
+
+    key: FindingKey
+    status: str
+    severity: str
+    message: str
+    fix: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SeenPart:
+    """A part that can move to another node: the ``slot`` it is in (``gpu3``), its serial number and its model."""
+
+    kind: str
+    slot: str
+    serial: str
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One node in one run. ``checks`` has the result of each check, and ``why`` the reason if the node was not judged.
+
+    ``figures`` are numbers by name, such as ``gpu3.temperature_celsius``; ``boot`` identifies the boot in which its
+    counters began. ``shape`` is what a placement needs to know, as plain data.
+    """
+
+    status: str
+    why: str = ""
+    boot: str = ""
+    checks: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[SeenFinding, ...] = ()
+    parts: tuple[SeenPart, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+    shape: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SeenLink:
+    """Bandwidth between two nodes, on one ``rail`` or, if None, over all; ``expected_gb_per_s`` is None if unknown."""
+
+    a: str
+    b: str
+    rail: int | None
+    gb_per_s: float
+    expected_gb_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of ``verb``, such as ``validate``, over ``nodes``. ``began`` has a time zone.
+
+    ``fleet`` are the findings that blame no single node.
+    """
+
+    verb: str
+    began: dt.datetime
+    seconds: float
+    conclusion: str
+    who: str
+    command: str = ""
+    inventory: str = ""
+    level: str = ""
+    nodes: Mapping[str, Visit] = field(default_factory=dict)
+    fleet: tuple[SeenFinding, ...] = ()
+    links: tuple[SeenLink, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in the store: its ``number``, and how many nodes and findings it had."""
+
+    number: int
+    verb: str
+    level: str
+    began: dt.datetime
+    seconds: float
+    conclusion: str
+    who: str
+    command: str
+    inventory: str
+    nodes: int
+    unhealthy: int
+    findings: int
+
+
+@dataclass(frozen=True)
+class KeptFinding:
+    """A finding from the first run that saw it to the last, ``times`` runs; ``gone_at`` if its check passed later.
+
+    ``number`` identifies it in the store. ``message`` and ``fix`` are those of the last run.
+    """
+
+    number: int
+    key: FindingKey
+    status: str
+    severity: str
+    message: str
+    fix: str
+    nodes: tuple[str, ...]
+    first_run: int
+    first_at: dt.datetime
+    last_run: int
+    last_at: dt.datetime
+    times: int
+    gone_run: int | None = None
+    gone_at: dt.datetime | None = None
+
+
+@dataclass(frozen=True)
+class KeptPart:
+    """A part in one slot of one node, from the first run that saw it there to the last; ``is_there`` if it still is."""
+
+    kind: str
+    serial: str
+    model: str
+    node: str
+    slot: str
+    first_run: int
+    first_at: dt.datetime
+    last_run: int
+    last_at: dt.datetime
+    is_there: bool
+
+
+@dataclass(frozen=True)
+class KeptVisit:
+    """One node in one run of the store."""
+
+    run: int
+    at: dt.datetime
+    verb: str
+    visit: Visit
+    findings: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class KeptLink:
+    """Bandwidth between two nodes in one run."""
+
+    run: int
+    at: dt.datetime
+    link: SeenLink
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Findings of a run compared with the nodes' findings before it.
+
+    ``gone``: the check passed now. ``unseen``: findings from before whose checks could not look, or were not asked.
+    ``since`` is the latest earlier run that judged one of these nodes; None if there is none. ``no_longer_assessed``
+    are the nodes that too little is known about now, though they were assessed in their run before, or had none.
+    """
+
+    since: RunSummary | None
+    new: tuple[KeptFinding, ...] = ()
+    continuing: tuple[KeptFinding, ...] = ()
+    gone: tuple[KeptFinding, ...] = ()
+    unseen: tuple[KeptFinding, ...] = ()
+    no_longer_assessed: tuple[str, ...] = ()

@@ -1,0 +1,325 @@
+"""Runs of commands that judge or measure nodes: what each saw, and how long findings and parts were there.
+
+A run is saved in one transaction, so that it is there as a whole or not at all. A finding has one row, from the first
+run that saw it until its check passes; a part has one row for each slot that it was in.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuops.store.database import Database
+from gpuops.store.records import (
+    FLEET,
+    JUDGED,
+    Changes,
+    FindingKey,
+    KeptFinding,
+    KeptLink,
+    KeptPart,
+    KeptVisit,
+    RunRecord,
+    RunSummary,
+    SeenFinding,
+    SeenLink,
+    SeenPart,
+    Visit,
+)
+
+_SUMMARY = (
+    "number, verb, level, began, seconds, conclusion, who, command, inventory, nodes, unhealthy, findings FROM records"
+)
+_FINDING = (
+    "SELECT id, node, check_name, part, code, status, severity, message, fix, nodes, first, first_at, last, last_at,"
+    " times, gone, gone_at FROM findings"
+)
+_PART = "SELECT kind, serial, model, node, slot, first, first_at, last, last_at, gone IS NULL FROM parts"
+_VISIT = (
+    "SELECT v.node, r.number, r.began, r.verb, v.status, v.why, v.boot, v.checks, v.shape, v.names, v.figures,"
+    " v.findings FROM visits v JOIN records r ON r.number = v.record"
+)
+_DELETE_OLDEST = (  # a twentieth of them at a time
+    "DELETE FROM records WHERE number IN"
+    " (SELECT number FROM records ORDER BY number LIMIT max(1, (SELECT count(*) FROM records) / 20))"
+)
+_DELETE_UNUSED = (
+    "DELETE FROM texts WHERE id NOT IN"
+    " (SELECT checks FROM visits UNION SELECT shape FROM visits UNION SELECT names FROM visits)"
+)
+
+
+class Runs(Database):
+    """The runs in the store."""
+
+    def __enter__(self) -> Runs:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def save(self, record: RunRecord) -> tuple[int, Changes]:
+        """Save a run; return its number, and what changed on its nodes since the runs before."""
+        with self._translated_errors(), self._transaction():
+            before = {node: self._previous(node) for node in record.nodes}
+            since = self.run(max((number for number, _ in before.values()), default=0))
+            lost = [n for n, v in record.nodes.items() if v.status == "unknown" and before[n][1] != "unknown"]
+            number = self._insert(record)
+            at = _text(record.began)
+            judged = _judged(record)
+            sightings = {node: visit.findings for node, visit in record.nodes.items()} | {FLEET: record.fleet}
+            changes: dict[str, list[KeptFinding]] = {"new": [], "continuing": [], "gone": [], "unseen": []}
+            for node, findings in sightings.items():
+                for kind, finding in self._track(node, findings, judged[node], number, at, record.nodes.keys()):
+                    changes[kind].append(finding)
+            seen = [finding for kind in ("new", "continuing") for finding in changes[kind]]
+            for node, visit in record.nodes.items():
+                self._insert_visit(node, number, visit, [f.number for f in seen if f.key.node == node])
+                self._track_parts(node, visit.parts, number, at)
+            self._database.executemany(
+                "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)",
+                [(number, *sorted((x.a, x.b)), x.rail, x.gb_per_s, x.expected_gb_per_s) for x in record.links],
+            )
+        found = {kind: tuple(findings) for kind, findings in changes.items()}
+        return number, Changes(since, **found, no_longer_assessed=tuple(lost))
+
+    def _previous(self, node: str) -> tuple[int, str]:
+        """Return the latest run that saw ``node``, and the node's status then; 0 if there is none."""
+        query = "SELECT record, status FROM visits WHERE node = ? ORDER BY record DESC LIMIT 1"
+        run, status = self._database.execute(query, (node,)).fetchone() or (0, "")
+        return int(run), str(status)
+
+    def _insert(self, record: RunRecord) -> int:
+        unhealthy = sum(visit.status not in ("pass", "warn") for visit in record.nodes.values())
+        findings = sum(len(visit.findings) for visit in record.nodes.values()) + len(record.fleet)
+        began = _text(record.began)
+        how = (record.verb, record.level, began, record.seconds, record.conclusion, record.who, record.command)
+        cursor = self._database.execute(
+            "INSERT INTO records (verb, level, began, seconds, conclusion, who, command, inventory, nodes, unhealthy,"
+            " findings) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*how, record.inventory, len(record.nodes), unhealthy, findings),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def _track(
+        self,
+        node: str,
+        findings: Sequence[SeenFinding],
+        judged: frozenset[str],
+        run: int,
+        at: str,
+        nodes: Iterable[str],
+    ) -> Iterator[tuple[str, KeptFinding]]:
+        """Yield each finding on ``node``, open before or seen now, as new, continuing, gone or unseen."""
+        was_open = {finding.key: finding for finding in self._findings("WHERE node = ? AND gone IS NULL", node)}
+        for seen in {finding.key: finding for finding in findings}.values():
+            known = was_open.pop(seen.key, None)
+            yield ("continuing" if known else "new"), self._see(seen, known, run, at)
+        here = set(nodes)
+        for old in was_open.values():
+            is_gone = old.key.check in judged and here.issuperset(old.nodes)
+            if is_gone:
+                self._database.execute("UPDATE findings SET gone = ?, gone_at = ? WHERE id = ?", (run, at, old.number))
+                yield "gone", next(self._findings("WHERE id = ?", old.number))
+            elif node != FLEET or here & {*old.nodes}:
+                yield "unseen", old
+
+    def _see(self, seen: SeenFinding, known: KeptFinding | None, run: int, at: str) -> KeptFinding:
+        told = (seen.status, seen.severity, seen.message, seen.fix, json.dumps(seen.nodes), run, at)
+        if known:
+            number = known.number
+            self._database.execute(
+                "UPDATE findings SET status = ?, severity = ?, message = ?, fix = ?, nodes = ?, last = ?, last_at = ?,"
+                " times = times + 1 WHERE id = ?",
+                (*told, number),
+            )
+        else:
+            cursor = self._database.execute(
+                "INSERT INTO findings (node, check_name, part, code, status, severity, message, fix, nodes, last,"
+                " last_at, first, first_at, times) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+                (*seen.key, *told, run, at),
+            )
+            number = int(cursor.lastrowid or 0)
+        return next(self._findings("WHERE id = ?", number))
+
+    def _insert_visit(self, node: str, run: int, visit: Visit, findings: Sequence[int]) -> None:
+        names = sorted(visit.figures)
+        self._database.execute(
+            "INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(node, run, visit.status, visit.why, visit.boot),
+                *(self._shared(value) for value in (dict(visit.checks), visit.shape, names)),
+                zlib.compress(json.dumps([visit.figures[name] for name in names], separators=(",", ":")).encode()),
+                json.dumps(findings, separators=(",", ":")),
+            ),
+        )
+
+    def _shared(self, value: Any) -> int:
+        """Return the row of ``texts`` that holds ``value``, which is stored once."""
+        content = zlib.compress(json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
+        digest = hashlib.sha256(content).digest()[:16]
+        row = self._database.execute("SELECT id FROM texts WHERE digest = ?", (digest,)).fetchone()
+        if row:
+            return int(row[0])
+        cursor = self._database.execute("INSERT INTO texts (digest, content) VALUES (?, ?)", (digest, content))
+        return int(cursor.lastrowid or 0)
+
+    def _track_parts(self, node: str, parts: Sequence[SeenPart], run: int, at: str) -> None:
+        """Update where each part is; a slot that was not read keeps its part."""
+        there = {p.slot: p for p in self._parts("WHERE node = ? AND gone IS NULL", node)}
+        for part in parts:
+            known = there.get(part.slot)
+            if known and known.serial == part.serial:
+                self._database.execute(
+                    "UPDATE parts SET last = ?, last_at = ? WHERE node = ? AND slot = ? AND gone IS NULL",
+                    (run, at, node, part.slot),
+                )
+                continue
+            self._database.execute(
+                "UPDATE parts SET gone = ? WHERE gone IS NULL AND (node = ? AND slot = ? OR kind = ? AND serial = ?)",
+                (run, node, part.slot, part.kind, part.serial),
+            )
+            self._database.execute(
+                "INSERT INTO parts (kind, serial, model, node, slot, first, first_at, last, last_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (part.kind, part.serial, part.model, node, part.slot, run, at, run, at),
+            )
+
+    def run(self, number: int) -> RunSummary | None:
+        """Return one run; None if there is none of this number."""
+        return next(self._summaries("WHERE number = ?", number), None)
+
+    def runs(self, limit: int = 50) -> list[RunSummary]:
+        """Return the latest runs, the latest first."""
+        return list(self._summaries("ORDER BY number DESC LIMIT ?", limit))
+
+    def visits_of(self, run: int) -> dict[str, KeptVisit]:
+        """Return what a run saw of each node."""
+        return dict(self._visits("WHERE v.record = ? ORDER BY v.node", run))
+
+    def visits(self, node: str, limit: int = -1) -> list[KeptVisit]:
+        """Return the latest visits of a node, the oldest first."""
+        rows = [visit for _, visit in self._visits("WHERE v.node = ? ORDER BY v.record DESC LIMIT ?", node, limit)]
+        return rows[::-1]
+
+    def latest_visits(self, nodes: Iterable[str], verb: str) -> dict[str, KeptVisit]:
+        """Return the latest visit of each node by runs of ``verb``."""
+        latest = "WHERE v.node = ? AND r.verb = ? ORDER BY v.record DESC LIMIT 1"
+        return {node: visit for name in nodes for node, visit in self._visits(latest, name, verb)}
+
+    def findings(self, node: str | None = None, *, is_open: bool = False) -> list[KeptFinding]:
+        """Return the findings on one node, or on all, the oldest first."""
+        tests = ["node = ?"] * (node is not None) + ["gone IS NULL"] * is_open
+        where = f"WHERE {' AND '.join(tests)}" if tests else ""
+        return list(self._findings(f"{where} ORDER BY id", *([] if node is None else [node])))
+
+    def findings_by_number(self, numbers: Iterable[int]) -> dict[int, KeptFinding]:
+        """Return the findings of these numbers."""
+        return {f.number: f for number in numbers for f in self._findings("WHERE id = ?", number)}
+
+    def parts(self, serial: str) -> list[KeptPart]:
+        """Return every slot that the part with this serial number was in, the oldest first."""
+        return list(self._parts("WHERE serial = ? ORDER BY id", serial))
+
+    def parts_of(self, node: str) -> list[KeptPart]:
+        """Return the parts that were in a node, those that still are last."""
+        return list(self._parts("WHERE node = ? ORDER BY gone IS NULL, id", node))
+
+    def links(self, a: str, b: str) -> list[KeptLink]:
+        """Return what was measured between two nodes, the oldest first."""
+        with self._translated_errors():
+            rows = self._database.execute(
+                "SELECT r.number, r.began, a, b, rail, gb_per_s, expected_gb_per_s FROM links"
+                " JOIN records r ON r.number = record WHERE a = ? AND b = ? ORDER BY r.number, rail",
+                sorted((a, b)),
+            ).fetchall()
+        return [KeptLink(run, _time(began), SeenLink(*link)) for run, began, *link in rows]
+
+    def prune(self, before: dt.datetime, most_bytes: int) -> int:
+        """Delete the runs that began before ``before``, and the oldest ones of a file above ``most_bytes``.
+
+        Return how many were deleted. Findings and parts stay: they are small, and the record of a part is its history.
+        """
+        with self._translated_errors(), self._transaction():
+            deleted = self._database.execute("DELETE FROM records WHERE began < ?", (_text(before),)).rowcount
+            while self._used_bytes() > most_bytes:
+                more = self._database.execute(_DELETE_OLDEST).rowcount
+                deleted += more
+                if not more:
+                    break
+            if deleted:
+                self._database.execute(_DELETE_UNUSED)
+        return deleted
+
+    def _used_bytes(self) -> int:
+        pages, free, size = (
+            self._database.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
+    def _summaries(self, where: str, *values: int) -> Iterator[RunSummary]:
+        with self._translated_errors():
+            rows = self._database.execute(f"SELECT {_SUMMARY} {where}", values).fetchall()
+        for number, verb, level, began, *rest in rows:
+            yield RunSummary(number, verb, level, _time(began), *rest)
+
+    def _findings(self, where: str, *values: str | int) -> Iterator[KeptFinding]:
+        with self._translated_errors():
+            rows = self._database.execute(f"{_FINDING} {where}", values).fetchall()
+        return map(_finding, rows)
+
+    def _parts(self, where: str, *values: str) -> Iterator[KeptPart]:
+        with self._translated_errors():
+            rows = self._database.execute(f"{_PART} {where}", values).fetchall()
+        for kind, serial, model, node, slot, first, first_at, last, last_at, is_there in rows:
+            seen = (first, _time(first_at), last, _time(last_at))
+            yield KeptPart(kind, serial, model, node, slot, *seen, bool(is_there))
+
+    def _visits(self, where: str, *values: str | int) -> Iterator[tuple[str, KeptVisit]]:
+        with self._translated_errors():
+            rows = self._database.execute(f"{_VISIT} {where}", values).fetchall()
+        texts: dict[int, Any] = {}
+        for node, run, began, verb, status, why, boot, checks, shape, names, figures, findings in rows:
+            for number in {checks, shape, names} - texts.keys():
+                texts[number] = self._text(number)
+            numbers = dict(zip(texts[names], json.loads(zlib.decompress(figures)), strict=True))
+            visit = Visit(status, why, boot, texts[checks], figures=numbers, shape=texts[shape])
+            yield node, KeptVisit(run, _time(began), verb, visit, tuple(json.loads(findings)))
+
+    def _text(self, number: int) -> Any:
+        (content,) = self._database.execute("SELECT content FROM texts WHERE id = ?", (number,)).fetchone()
+        return json.loads(zlib.decompress(content))
+
+
+def _judged(record: RunRecord) -> Mapping[str, frozenset[str]]:
+    """Return the checks that looked at each node; at the fleet, those that looked at any."""
+    by_node = {
+        node: frozenset(name for name, result in visit.checks.items() if result in JUDGED)
+        for node, visit in record.nodes.items()
+    }
+    return {**by_node, FLEET: frozenset().union(*by_node.values())}
+
+
+def _finding(row: Sequence[Any]) -> KeptFinding:
+    number, node, check, part, code, status, severity, message, fix, nodes, *times = row
+    first, first_at, last, last_at, count, gone, gone_at = times
+    return KeptFinding(
+        *(number, FindingKey(node, check, part, code), status, severity, message, fix, tuple(json.loads(nodes))),
+        first,
+        _time(first_at),
+        last,
+        _time(last_at),
+        count,
+        gone,
+        _time(gone_at) if gone_at else None,
+    )
+
+
+def _text(at: dt.datetime) -> str:
+    return at.astimezone(dt.timezone.utc).isoformat(timespec="seconds")
+
+
+def _time(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text)

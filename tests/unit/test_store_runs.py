@@ -1,0 +1,287 @@
+"""Runs in the store: what changed, where parts are, and that nothing is lost or half there."""
+
+import datetime as dt
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from gpuops.errors import OutputError
+from gpuops.store import Runs, Store
+from gpuops.store.records import (
+    FLEET,
+    Changes,
+    FindingKey,
+    RunRecord,
+    SeenFinding,
+    SeenLink,
+    SeenPart,
+    Visit,
+)
+
+BEGAN = dt.datetime(2026, 11, 1, 12, tzinfo=dt.timezone.utc)
+
+
+def finding(node="n1", check="gpu-lost", part="gpu3", code="", message="fell off the bus", nodes=()):
+    return SeenFinding(FindingKey(node, check, part, code), "fail", "isolate", message, "power-cycle it", nodes)
+
+
+def visit(*findings, checks=("gpu-lost", "ib-ports"), result="pass", **fields):
+    results = dict.fromkeys(checks, result) | {each.key.check: "fail" for each in findings}
+    return Visit("fail" if findings else result, checks=results, findings=findings, **fields)
+
+
+def record(hours=0, fleet=(), links=(), verb="validate", **nodes):
+    began = BEGAN + dt.timedelta(hours=hours)
+    return RunRecord(verb, began, 2.5, "ok", "alice", "gpuops validate", "prod.yml", "quick", nodes, fleet, links)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    with Runs(tmp_path / "state.db") as runs:
+        yield runs
+
+
+def parts_of(changes):
+    return {
+        kind: [f"{each.key.node}:{each.key.part}" for each in getattr(changes, kind)]
+        for kind in ("new", "continuing", "gone", "unseen")
+        if getattr(changes, kind)
+    }
+
+
+def test_first_run_is_compared_with_nothing(runs):
+    number, changes = runs.save(record(n1=visit(finding())))
+    assert (number, changes.since, parts_of(changes)) == (1, None, {"new": ["n1:gpu3"]})
+
+
+def test_finding_is_new_then_continues_then_is_gone(runs):
+    runs.save(record(n1=visit()))
+    _, first = runs.save(record(1, n1=visit(finding())))
+    _, second = runs.save(record(2, n1=visit(finding(message="other words"))))
+    _, third = runs.save(record(3, n1=visit()))
+    _, fourth = runs.save(record(4, n1=visit()))
+    assert [parts_of(each) for each in (first, second, third, fourth)] == [
+        {"new": ["n1:gpu3"]},
+        {"continuing": ["n1:gpu3"]},
+        {"gone": ["n1:gpu3"]},
+        {},
+    ]
+    (kept,) = runs.findings("n1")
+    assert (kept.first_run, kept.last_run, kept.gone_run, kept.times, kept.message) == (2, 3, 4, 2, "other words")
+    assert kept.gone_at - kept.first_at == dt.timedelta(hours=2)
+
+
+@pytest.mark.parametrize("result", ["unknown", "skipped", "shared fail"])
+def test_finding_whose_check_did_not_look_is_not_gone(runs, result):
+    runs.save(record(n1=visit(finding())))
+    _, changes = runs.save(record(1, n1=visit(result=result)))
+    assert parts_of(changes) == {"unseen": ["n1:gpu3"]}
+    assert runs.findings("n1", is_open=True)
+
+
+def test_finding_of_a_check_that_was_not_asked_is_not_gone(runs):
+    runs.save(record(n1=visit(finding())))
+    _, changes = runs.save(record(1, n1=visit(checks=("ib-ports",))))
+    assert parts_of(changes) == {"unseen": ["n1:gpu3"]}
+
+
+def test_a_node_that_was_not_visited_keeps_its_findings_in_silence(runs):
+    runs.save(record(n1=visit(finding()), n2=visit()))
+    _, changes = runs.save(record(1, n2=visit()))
+    assert parts_of(changes) == {}
+    assert runs.findings("n1", is_open=True)
+
+
+def test_same_finding_after_it_was_gone_is_new_with_a_row_of_its_own(runs):
+    for hours, found in enumerate([(finding(),), (), (finding(),)]):
+        _, changes = runs.save(record(hours, n1=visit(*found)))
+    assert parts_of(changes) == {"new": ["n1:gpu3"]}
+    assert [each.gone_run for each in runs.findings("n1")] == [2, None]
+
+
+def test_findings_of_other_parts_and_codes_are_others(runs):
+    runs.save(record(n1=visit(finding(part="gpu3", code="79"))))
+    _, changes = runs.save(record(1, n1=visit(finding(part="gpu3", code="48"), finding(part="gpu4", code="79"))))
+    assert parts_of(changes) == {"new": ["n1:gpu3", "n1:gpu4"], "gone": ["n1:gpu3"]}
+
+
+def test_finding_of_the_fleet_ends_only_when_all_its_nodes_were_judged(runs):
+    leaf = finding(FLEET, "ib-ports", "leaf L3", nodes=("n1", "n2"))
+    runs.save(record(fleet=(leaf,), n1=visit(), n2=visit()))
+    _, other = runs.save(record(1, n3=visit()))
+    _, one = runs.save(record(2, n1=visit()))
+    _, both = runs.save(record(3, n1=visit(), n2=visit()))
+    assert [parts_of(each) for each in (other, one, both)] == [
+        {},
+        {"unseen": [":leaf L3"]},
+        {"gone": [":leaf L3"]},
+    ]
+
+
+def test_nodes_that_can_no_longer_be_assessed_are_named_once(runs):
+    dead = Visit("unknown", "connection refused")
+    told = [runs.save(record(k, n1=v, n2=dead))[1].no_longer_assessed for k, v in enumerate([visit(), dead, dead])]
+    assert told == [("n2",), ("n1",), ()]
+
+
+def test_since_is_the_latest_run_of_these_nodes(runs):
+    runs.save(record(n1=visit()))
+    runs.save(record(1, n2=visit()))
+    _, changes = runs.save(record(2, n1=visit()))
+    assert changes.since.number == 1
+
+
+def test_a_visit_comes_back_as_it_was(runs):
+    seen = visit(
+        finding(), boot="b1", figures={"gpu0.temperature_celsius": 41.0, "gpu1.power_draw_watts": 88.25}, shape={"a": 1}
+    )
+    runs.save(record(n1=seen, n2=Visit("unknown", "connection refused")))
+    kept = runs.visits_of(1)
+    assert kept["n1"].visit == replace(seen, findings=())
+    assert list(runs.findings_by_number(kept["n1"].findings).values()) == runs.findings("n1")
+    assert (kept["n2"].visit.why, kept["n2"].at, kept["n2"].verb) == ("connection refused", BEGAN, "validate")
+    assert runs.latest_visits(["n1", "n9"], "validate") == {"n1": kept["n1"]}
+    assert runs.latest_visits(["n1"], "allreduce") == {}
+
+
+def test_what_visits_have_in_common_is_stored_once(runs):
+    for hours in range(20):
+        runs.save(record(hours, **{f"n{k}": visit(figures={"gpu0.power_draw_watts": float(hours)}) for k in range(8)}))
+    database = sqlite3.connect(runs.path)
+    assert database.execute("SELECT count(*) FROM texts").fetchone()[0] <= 3
+    assert database.execute("SELECT count(*) FROM visits").fetchone()[0] == 160
+    database.close()
+
+
+def gpu(serial, slot="gpu0"):
+    return SeenPart("gpu", slot, serial, "NVIDIA H100")
+
+
+def where(runs, serial):
+    return [(part.node, part.slot, part.first_run, part.last_run, part.is_there) for part in runs.parts(serial)]
+
+
+def test_a_card_is_followed_from_node_to_node(runs):
+    runs.save(record(n1=visit(parts=(gpu("A"),)), n2=visit(parts=(gpu("B"),))))
+    runs.save(record(1, n1=visit(parts=(gpu("A"),)), n2=visit(parts=(gpu("B"),))))
+    runs.save(record(2, n1=visit(parts=(gpu("B"),)), n2=visit(parts=(gpu("A"),))))
+    assert where(runs, "A") == [("n1", "gpu0", 1, 2, False), ("n2", "gpu0", 3, 3, True)]
+    assert where(runs, "B") == [("n2", "gpu0", 1, 2, False), ("n1", "gpu0", 3, 3, True)]
+
+
+def test_a_part_that_is_not_read_stays_where_it_was(runs):
+    runs.save(record(n1=visit(parts=(gpu("A"), gpu("B", "gpu1")))))
+    runs.save(record(1, n1=visit(parts=(gpu("B", "gpu1"),))))
+    assert where(runs, "A") == [("n1", "gpu0", 1, 1, True)]
+    assert [part.serial for part in runs.parts_of("n1")] == ["A", "B"]
+
+
+def test_links_are_found_from_both_ends(runs):
+    runs.save(record(verb="allreduce", n1=visit(), links=(SeenLink("n2", "n1", 3, 31.4, 48.1),)))
+    for ends in (("n1", "n2"), ("n2", "n1")):
+        (kept,) = runs.links(*ends)
+        assert (kept.run, kept.at, kept.link) == (1, BEGAN, SeenLink("n1", "n2", 3, 31.4, 48.1))
+
+
+def test_old_runs_are_deleted_and_findings_and_parts_stay(runs):
+    for hours in range(4):
+        runs.save(
+            record(hours, n1=visit(finding(), parts=(gpu("A"),), figures={"x": float(hours)}, shape={"h": hours}))
+        )
+    assert runs.prune(BEGAN + dt.timedelta(hours=2), 2**30) == 2
+    assert [run.number for run in runs.runs()] == [4, 3]
+    assert [each.run for each in runs.visits("n1")] == [3, 4]
+    assert runs.findings("n1")[0].times == 4
+    database = sqlite3.connect(runs.path)
+    assert database.execute("SELECT count(*) FROM texts").fetchone()[0] == 4  # two shapes, and what all have in common
+    database.close()
+
+
+def test_a_store_above_its_size_loses_the_oldest_runs(runs):
+    empty = runs._used_bytes()
+    for hours in range(30):
+        figures = {f"gpu{k}.power_draw_watts": hours * 7.123 + k / 3 for k in range(300)}
+        runs.save(record(hours, **{f"n{k}": visit(figures=figures) for k in range(4)}))
+    most = empty + (runs._used_bytes() - empty) // 2
+    assert 10 <= runs.prune(BEGAN, most) <= 25
+    assert runs._used_bytes() <= most
+    assert runs.runs()[0].number == 30
+
+
+def test_life_cycle_and_runs_share_the_file(tmp_path):
+    with Store(tmp_path / "state.db") as store, Runs(tmp_path / "state.db") as runs:
+        store.begin("gpuops drain n1", who="alice")
+        runs.save(record(n1=visit()))
+        assert len(runs.runs()) == 1
+
+
+def test_without_a_file_there_are_no_runs_and_no_file_is_made(tmp_path):
+    with Runs(tmp_path / "state.db", create=False) as runs:
+        assert (runs.runs(), runs.findings(), runs.run(1)) == ([], [], None)
+    assert not (tmp_path / "state.db").exists()
+
+
+def test_writers_wait_for_each_other_and_lose_nothing(tmp_path):
+    def write(name):
+        with Runs(tmp_path / "state.db") as own:
+            for hours in range(15):
+                own.save(record(hours, **{name: visit(finding(name))}))
+
+    threads = [threading.Thread(target=write, args=(f"n{k}",)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with Runs(tmp_path / "state.db") as runs:
+        assert len(runs.runs(100)) == 45
+        assert [each.times for each in runs.findings()] == [15, 15, 15]
+
+
+WRITER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from tests.unit.test_store_runs import record, visit, finding
+from gpuops.store import Runs
+with Runs(__import__("pathlib").Path(sys.argv[1])) as runs:
+    while True:
+        number, _ = runs.save(record(n1=visit(finding(), figures={f"f{k}": k / 7 for k in range(400)})))
+        print(number, flush=True)
+"""
+
+
+def test_a_writer_killed_at_any_instant_leaves_every_finished_run(tmp_path, pytestconfig):
+    path, kills = tmp_path / "state.db", 200 if os.environ.get("GPUOPS_CI") == "1" else 8
+    for kill in range(kills):
+        words = [sys.executable, "-c", WRITER, str(path), str(pytestconfig.rootpath)]
+        writer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        writer.stdout.readline()
+        time.sleep(kill * 0.61803 % 0.05)
+        writer.send_signal(signal.SIGKILL)
+        told = [int(line) for line in writer.communicate()[0].split("\n") if line.strip()]
+        with Runs(path) as runs:
+            assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            (newest, *_) = runs.runs(1)
+            assert newest.number >= max(told, default=1)
+            assert set(runs.visits_of(newest.number)) == {"n1"}
+
+
+def test_a_full_disk_is_one_sentence_and_the_runs_before_stay(runs):
+    runs.save(record(n1=visit()))
+    pages = runs._database.execute("PRAGMA page_count").fetchone()[0]
+    runs._database.execute(f"PRAGMA max_page_count = {pages + 1}")
+    big = {f"f{k}": k / 7 for k in range(20000)}
+    with pytest.raises(OutputError, match="cannot use the store: database or disk is full"):
+        runs.save(record(1, n1=visit(figures=big)))
+    assert [run.number for run in runs.runs()] == [1]
+
+
+@pytest.mark.parametrize("kinds", [{}, {"new": ()}])
+def test_changes_are_empty_by_default(kinds):
+    assert parts_of(Changes(None, **kinds)) == {}
