@@ -14,9 +14,10 @@ from gpuops.version import __version__
 
 _SECTIONS = {
     "Look": ("ping", "facts", "validate", "topology", "run", "checks", "profiles"),
+    "Compare": ("diff", "history", "why", "runs"),
     "Measure": ("allreduce", "preflight"),
     "Launch": ("place", "render", "targets"),
-    "Change": ("provision", "fix", "playbooks", "runs", "journal"),
+    "Change": ("provision", "fix", "playbooks", "journal"),
     "Life": ("onboard", "admit", "drain", "state"),
     "Set up": ("inventory", "trust", "sudoers", "completion"),
     "Develop": ("lab", "parse"),

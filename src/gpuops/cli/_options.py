@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import resource
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuops.cli._terminal import log_to_stderr, tell, terminal
+from gpuops.cli._values import age_of, fresh_option, scopes_of, seconds_of, variables_of, words_of
 from gpuops.proposal import HostOptions, proposing
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ _TOTAL_SECONDS = 3600.0
 inventory_option = functools.partial(click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False))
 _NEEDS_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
 NAMED_INVENTORY = "gpuops.inventory"
-_FRESH = "gpuops.fresh"
-_SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 
 
 @dataclass(frozen=True)
@@ -230,49 +228,6 @@ def asks(request_type: type[Request[Any]], *without: str) -> Callable[[Callable[
     return decorate
 
 
-def seconds_of(_ctx: object, _param: object, text: str) -> float:
-    """Return the seconds of ``30m``, ``90s``, ``2h`` or a plain number; `click.BadParameter` for anything else."""
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh]?)", text.strip())
-    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if not seconds:
-        raise click.BadParameter(f'"{text}" is not a time; expected 30m, 90s, 2h or seconds')
-    return seconds
-
-
-_fresh = click.option("--fresh", is_flag=True, is_eager=True, expose_value=False, help="Ask every node again.",
-    callback=lambda ctx, _param, fresh: ctx.meta.update({_FRESH: fresh}))  # fmt: skip
-
-
-def _age_of(ctx: click.Context, param: object, text: str) -> float:
-    """Return the seconds that an answer may be old; 0 with ``--fresh``."""
-    return 0.0 if ctx.meta.get(_FRESH) else seconds_of(ctx, param, text)
-
-
-def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
-    """Return the words of ``a,b,c``."""
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
-
-
-def _scopes_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
-    from gpuops.collective.request import SCOPES
-    from gpuops.errors import InputError, did_you_mean
-
-    words = [word.strip() for word in text.split(",")] if text else list(SCOPES)
-    for word in words:
-        if word not in _SCOPES:
-            raise InputError(
-                f'unknown scope "{word}"{did_you_mean(word, _SCOPES) or "; use node, rail, pairs or group"}'
-            )
-    return tuple(dict.fromkeys(_SCOPES[word] for word in words))
-
-
-def variables_of(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, Any]:
-    """Return the variables of ``NAME=VALUE`` (a YAML value) and ``@FILE`` (a YAML mapping); later ones win."""
-    from gpuops.playbook.parameters import extra_variables
-
-    return extra_variables(words)
-
-
 def completes(kind: str) -> Callable[..., Any]:
     """Return click's ``shell_complete`` for ``kind``: hosts, runs, or what the catalogue calls so."""
 
@@ -349,11 +304,11 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Measure these hosts even if they are in use (list each by name)."),
     "burn_in": click.option("--burn-in", callback=seconds_of, default="30m", show_default=True, metavar="TIME",
         help="Duration of a burn-in, such as 30m, 90s or 2h."),
-    "max_age": lambda verb: click.option("--max-age", callback=_age_of, default="10m", show_default=True,
-        metavar="TIME", help="Use what validate saw of a node in this time.")(_fresh(verb)),
+    "max_age": lambda verb: click.option("--max-age", callback=age_of, default="10m", show_default=True,
+        metavar="TIME", help="Use what validate saw of a node in this time.")(fresh_option(verb)),
     "save_run": click.option("--save-run/--no-save", "save_run", default=True,
         help="Keep this run in the project's store (yes)."),
-    "scopes": click.option("--scope", "scopes", callback=_scopes_of, metavar="SCOPES",
+    "scopes": click.option("--scope", "scopes", callback=scopes_of, metavar="SCOPES",
         help="Scopes to measure, of node,rail,pairs,group (all)."),
     "operation": click.option("--operation",
         type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_LOCKED = 3
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
 _SUMMARY = re.compile(r'^def command\(.*?^    """(.+?)\.?(?:""")?$', re.DOTALL | re.MULTILINE)
-_SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml", "yaml": ".yml"}
+_SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml", "yaml": ".yml", "csv": ".csv"}
 
 
 def exits(**meanings: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

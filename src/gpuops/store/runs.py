@@ -43,6 +43,9 @@ _VISIT = (
     "SELECT v.node, r.number, r.began, r.verb, v.status, v.why, v.boot, v.checks, v.shape, v.names, v.figures,"
     " v.findings FROM visits v JOIN records r ON r.number = v.record"
 )
+_WATCHED = (
+    "INSERT INTO nodes VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET last_at = excluded.last_at, visits = visits + 1"
+)
 _DELETE_OLDEST = (  # a twentieth of them at a time
     "DELETE FROM records WHERE number IN"
     " (SELECT number FROM records ORDER BY number LIMIT max(1, (SELECT count(*) FROM records) / 20))"
@@ -77,6 +80,10 @@ class Runs(Database):
             for node, visit in record.nodes.items():
                 self._insert_visit(node, number, visit, [f.number for f in seen if f.key.node == node])
                 self._track_parts(node, visit.parts, number, at)
+                self._database.execute(_WATCHED, (node, at, at))
+            if record.fleet:
+                shared = [f.number for f in seen if f.key.node == FLEET]
+                self._insert_visit(FLEET, number, Visit(""), shared)
             self._database.executemany(
                 "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)",
                 [(number, *sorted((x.a, x.b)), x.rail, x.gb_per_s, x.expected_gb_per_s) for x in record.links],
@@ -194,8 +201,17 @@ class Runs(Database):
         """Return the latest runs, the latest first."""
         return list(self._summaries("ORDER BY number DESC LIMIT ?", limit))
 
+    def count(self) -> int:
+        """Return the number of runs."""
+        with self._translated_errors():
+            return int(self._database.execute("SELECT count(*) FROM records").fetchone()[0])
+
+    def previous(self, run: int, verb: str) -> RunSummary | None:
+        """Return the latest run of ``verb`` before another run."""
+        return next(self._summaries("WHERE number < ? AND verb = ? ORDER BY number DESC LIMIT 1", run, verb), None)
+
     def visits_of(self, run: int) -> dict[str, KeptVisit]:
-        """Return what a run saw of each node."""
+        """Return what a run saw of each node; the visit of `FLEET` has the findings that blame no single node."""
         return dict(self._visits("WHERE v.record = ? ORDER BY v.node", run))
 
     def visits(self, node: str, limit: int = -1) -> list[KeptVisit]:
@@ -218,6 +234,12 @@ class Runs(Database):
         """Return the findings of these numbers."""
         return {f.number: f for number in numbers for f in self._findings("WHERE id = ?", number)}
 
+    def watched(self) -> dict[str, tuple[dt.datetime, dt.datetime, int]]:
+        """Return the first and the last visit of each node, and the number of its visits."""
+        with self._translated_errors():
+            rows = self._database.execute("SELECT node, first_at, last_at, visits FROM nodes ORDER BY node").fetchall()
+        return {node: (_time(first), _time(last), visits) for node, first, last, visits in rows}
+
     def parts(self, serial: str) -> list[KeptPart]:
         """Return every slot that the part with this serial number was in, the oldest first."""
         return list(self._parts("WHERE serial = ? ORDER BY id", serial))
@@ -225,6 +247,14 @@ class Runs(Database):
     def parts_of(self, node: str) -> list[KeptPart]:
         """Return the parts that were in a node, those that still are last."""
         return list(self._parts("WHERE node = ? ORDER BY gone IS NULL, id", node))
+
+    def parts_that_came(self, after: int, until: int) -> list[KeptPart]:
+        """Return the parts that a run after ``after``, ``until`` at the latest, first saw in their slot."""
+        return list(self._parts("WHERE first > ? AND first <= ? ORDER BY node, slot", after, until))
+
+    def parts_there(self) -> list[KeptPart]:
+        """Return every part in every slot that it was in."""
+        return list(self._parts("ORDER BY id"))
 
     def links(self, a: str, b: str) -> list[KeptLink]:
         """Return what was measured between two nodes, the oldest first."""
@@ -259,7 +289,7 @@ class Runs(Database):
         )
         return int((pages - free) * size)
 
-    def _summaries(self, where: str, *values: int) -> Iterator[RunSummary]:
+    def _summaries(self, where: str, *values: int | str) -> Iterator[RunSummary]:
         with self._translated_errors():
             rows = self._database.execute(f"SELECT {_SUMMARY} {where}", values).fetchall()
         for number, verb, level, began, *rest in rows:
@@ -270,7 +300,7 @@ class Runs(Database):
             rows = self._database.execute(f"{_FINDING} {where}", values).fetchall()
         return map(_finding, rows)
 
-    def _parts(self, where: str, *values: str) -> Iterator[KeptPart]:
+    def _parts(self, where: str, *values: str | int) -> Iterator[KeptPart]:
         with self._translated_errors():
             rows = self._database.execute(f"{_PART} {where}", values).fetchall()
         for kind, serial, model, node, slot, first, first_at, last, last_at, is_there in rows:

@@ -1,8 +1,9 @@
 """The tables of the store, as the statements that upgrade a file from each version to the next.
 
 ``runs``, ``events`` and ``gates`` are the life cycle of nodes. A row of ``records`` is one run of a command that
-judges or measures, ``visits`` has what it saw of each node, ``findings`` and ``parts`` how long each was there, and
-``links`` what was measured between two nodes. ``texts`` holds what many visits have in common, once.
+judges or measures. ``visits`` has what it saw of each node, ``findings`` and ``parts`` how long each was there,
+``links`` what was measured between two nodes, and ``nodes`` since when each is visited. ``texts`` holds what many
+visits have in common, once.
 """
 
 SCHEMAS = (
@@ -27,6 +28,7 @@ CREATE TABLE records (number INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NU
                       command TEXT NOT NULL, inventory TEXT NOT NULL, nodes INTEGER NOT NULL,
                       unhealthy INTEGER NOT NULL, findings INTEGER NOT NULL);
 CREATE INDEX records_by_time ON records (began);
+CREATE TABLE nodes (node TEXT PRIMARY KEY, first_at TEXT NOT NULL, last_at TEXT NOT NULL, visits INTEGER NOT NULL);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
 CREATE TABLE visits (node TEXT NOT NULL, record INTEGER NOT NULL REFERENCES records (number) ON DELETE CASCADE,
                      status TEXT NOT NULL, why TEXT NOT NULL, boot TEXT NOT NULL,

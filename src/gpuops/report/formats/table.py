@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gpuops.errors import format_count
 from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
-from gpuops.report import changes
+from gpuops.report.changes import lines as change_lines
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.results.health import STATUSES, HostReport, Report, format_exclusion
@@ -199,7 +199,7 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
     for line in _unknowns(v for v in blind if not v.needs_root):
         yield from page.labelled("unknown: ", line, len("unknown: "))
     if report.changes:
-        yield from changes.lines(report.changes, report.number, page)
+        yield from change_lines(report.changes, report.number, page)
 
 
 def _hint(what: str, command: str, page: Page) -> Iterator[str]:

@@ -1,0 +1,151 @@
+"""Queries of the store for a person: two runs compared, and the history of nodes, parts and links."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpuops.errors import InputError, did_you_mean
+from gpuops.results.history import (
+    Explanation,
+    FleetHistory,
+    LinkHistory,
+    NodeHistory,
+    PartHistory,
+    RunDetails,
+    RunDiff,
+    compare,
+    model_failures,
+    offenders,
+    part_failures,
+    series,
+)
+from gpuops.store import Runs, Store
+from gpuops.store.records import FLEET, KeptFinding, KeptPart, RunSummary
+
+LATEST_VISITS = 200
+"""As many visits of a node are shown; the store has them all."""
+_DAY_SECONDS = 86400.0
+
+
+def of_run(path: Path, number: int) -> RunDetails:
+    """Return one run; raise `InputError` if there is none of this number."""
+    with Runs(path, create=False) as runs:
+        run, visits = _run(runs, number), runs.visits_of(number)
+        findings = runs.findings_by_number(n for visit in visits.values() for n in visit.findings)
+    nodes = {node: kept.visit for node, kept in visits.items() if node != FLEET}
+    return RunDetails(run, nodes, tuple(findings.values()))
+
+
+def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
+    """Compare two runs: of one number, that run with the latest; of none, the latest validation with the one before.
+
+    Raise `InputError` if there is no such run.
+    """
+    with Runs(path, create=False) as runs:
+        before, after = _chosen(runs, sorted(numbers))
+        visits = runs.visits_of(before.number), runs.visits_of(after.number)
+        wanted = {number for side in visits for visit in side.values() for number in visit.findings}
+        moved = runs.parts_that_came(before.number, after.number)
+        return compare(before, after, visits, runs.findings_by_number(wanted), moved)
+
+
+def _chosen(runs: Runs, numbers: list[int]) -> tuple[RunSummary, RunSummary]:
+    chosen = [_run(runs, number) for number in numbers]
+    if len(chosen) == 2:
+        return chosen[0], chosen[1]
+    latest = next((run for run in runs.runs(1000) if run.verb == (chosen[0].verb if chosen else "validate")), None)
+    if latest is None:
+        raise InputError("no validation is kept yet; run gpuops validate")
+    before = chosen[0] if chosen else runs.previous(latest.number, latest.verb)
+    if before is None or before.number == latest.number:
+        raise InputError(
+            f"run {latest.number} is the latest of {latest.verb}; there is no later one to compare with it"
+        )
+    return before, latest
+
+
+def _run(runs: Runs, number: int) -> RunSummary:
+    run = runs.run(number)
+    if run is None:
+        raise InputError(f"there is no run {number} in the store; see gpuops runs list")
+    return run
+
+
+def why(path: Path, node: str) -> Explanation:
+    """Return what the store knows of a node; raise `InputError` if it knows nothing."""
+    with Store(path, create=False) as store, Runs(path, create=False) as runs:
+        events, watched, known = store.history(node), runs.watched(), store.latest_by_node()
+        if not events and node not in watched:
+            raise InputError(f"nothing is known of {node!r}{did_you_mean(node, [*watched, *known]) or ''}")
+        findings, parts = runs.findings(node), tuple(runs.parts_of(node))
+        shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes]
+        records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
+        latest = next(reversed(runs.visits(node, 1)), None)
+    return Explanation(
+        node,
+        events[-1] if events else None,
+        latest,
+        tuple(f for f in (*findings, *shared) if not f.gone_run),
+        tuple(f for f in findings if f.gone_run),
+        parts,
+        tuple((part, count) for part, count in records if count),
+        tuple(events),
+    )
+
+
+def _failures(runs: Runs, serial: str) -> int:
+    return sum(f.status == "fail" for f in _findings_on(runs, runs.parts(serial)))
+
+
+def _findings_on(runs: Runs, slots: Iterable[KeptPart]) -> list[KeptFinding]:
+    return [f for slot in slots for f in runs.findings(slot.node) if _was_in(slot, f.key.part, f.first_run)]
+
+
+def of_fleet(path: Path) -> FleetHistory:
+    """Return the failures of all nodes, parts and models."""
+    with Runs(path, create=False) as runs:
+        findings, parts, watched = runs.findings(), runs.parts_there(), runs.watched()
+        count = runs.count()
+    days = {node: (last - first).total_seconds() / _DAY_SECONDS for node, (first, last, _) in watched.items()}
+    failed = [record for record in part_failures(findings, parts) if record.failures]
+    return FleetHistory(count, tuple(offenders(findings, days)), tuple(failed), tuple(model_failures(findings, parts)))
+
+
+def of_node(path: Path, node: str) -> NodeHistory:
+    """Return the history of a node; raise `InputError` if no run visited it."""
+    with Runs(path, create=False) as runs:
+        watched = runs.watched()
+        if node not in watched:
+            raise InputError(f"no run visited {node!r}{did_you_mean(node, watched) or '; see gpuops history'}")
+        visits = tuple(runs.visits(node, LATEST_VISITS))
+        return NodeHistory(node, tuple(runs.findings(node)), tuple(runs.parts_of(node)), visits)
+
+
+def of_part(path: Path, serial: str) -> PartHistory:
+    """Return the history of the part with a serial number, in all its slots; raise `InputError` if none has it."""
+    with Runs(path, create=False) as runs:
+        slots = tuple(runs.parts(serial))
+        if not slots:
+            raise InputError(f"no part with the serial number {serial!r} was seen; see gpuops history NODE")
+        findings = tuple(_findings_on(runs, slots))
+        figures: dict[str, list[tuple[dt.datetime, float]]] = {}
+        for slot in slots:
+            visits = [v for v in runs.visits(slot.node, LATEST_VISITS) if slot.first_run <= v.run <= slot.last_run]
+            for name, values in series(visits, f"{slot.slot}.").items():
+                figures.setdefault(name.removeprefix(f"{slot.slot}."), []).extend(values)
+        return PartHistory(serial, slots, findings, figures)
+
+
+def _was_in(slot: KeptPart, part: str, run: int) -> bool:
+    return part == slot.slot and slot.first_run <= run and (slot.is_there or run <= slot.last_run + 1)
+
+
+def of_link(path: Path, a: str, b: str) -> LinkHistory:
+    """Return what was measured between two nodes; raise `InputError` if nothing was."""
+    with Runs(path, create=False) as runs:
+        measured = tuple(runs.links(a, b))
+    if not measured:
+        raise InputError(f"nothing was measured between {a} and {b}; run gpuops allreduce {a},{b} --scope pairs")
+    return LinkHistory(a, b, measured)

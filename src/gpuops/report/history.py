@@ -1,0 +1,230 @@
+"""The past as text: runs, two of them compared, and the history of nodes, parts and links with sparklines."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import singledispatch
+from typing import TypeVar
+
+from gpuops.errors import format_count
+from gpuops.report.page import Page, clean, fold
+from gpuops.results.figures import is_counter
+from gpuops.results.history import (
+    FailureRecord,
+    FleetHistory,
+    History,
+    LinkHistory,
+    NodeHistory,
+    PartHistory,
+    Points,
+    RunDetails,
+    RunDiff,
+    series,
+)
+from gpuops.store.records import KeptFinding, KeptPart, RunSummary
+
+K = TypeVar("K")
+V = TypeVar("V")
+_BARS = "▁▂▃▄▅▆▇█"
+_MOST = 15
+_FEW = 3
+_SPARK_WIDTH = 24
+
+
+def sparkline(values: Sequence[float], width: int = _SPARK_WIDTH) -> str:
+    """Return the values as bars from minimum to maximum; of many, the last value of each of ``width`` steps."""
+    if len(values) > width:
+        values = [values[(k + 1) * len(values) // width - 1] for k in range(width)]
+    low, high = min(values), max(values)
+    span = high - low
+    return "".join(_BARS[int((value - low) / span * (len(_BARS) - 1))] if span else _BARS[0] for value in values)
+
+
+def run_rows(runs: Sequence[RunSummary], page: Page) -> Iterator[str]:
+    """Yield a row for each run of the store."""
+    table = [("run", "began", "nodes", "unhealthy", "result", "what")] if runs else []
+    for run in runs:
+        counts = (str(run.nodes), str(run.unhealthy))
+        table.append((str(run.number), _time(run.began), *counts, run.conclusion, f"{run.verb} {run.level}".strip()))
+    yield from page.columns(table)
+
+
+def run_lines(run: RunDetails, page: Page) -> Iterator[str]:
+    """Yield one run: its command, the nodes by status, and its findings."""
+    summary = run.run
+    words = f"run {summary.number}   {summary.verb} {summary.level}   {_time(summary.began)}   {summary.seconds:.1f} s"
+    yield f"{words}   {summary.conclusion}   {clean(summary.who)}"
+    yield from page.labelled("", clean(summary.command), 0)
+    for (status, why), nodes in _folded(((v.status, v.why), node) for node, v in run.visits.items()).items():
+        yield from page.labelled(f"{status.upper():<7}{len(nodes):>4}  ", clean(f"{fold(nodes)}  {why}".rstrip()), 13)
+    for finding in run.findings:
+        yield from page.labelled(f"{finding.severity:<10}", _finding(finding), 10)
+
+
+def diff_lines(diff: RunDiff, page: Page) -> Iterator[str]:
+    """Yield two runs compared: findings, changes of status, moved parts."""
+    names = (f"run {run.number} ({run.verb} {run.level}, {_time(run.began)})" for run in (diff.before, diff.after))
+    yield from page.labelled("", " → ".join(names), 0)
+    for kind, found in (("new", diff.changes.new), ("gone", diff.changes.gone), ("not seen", diff.changes.unseen)):
+        yield from (line for each in found for line in page.labelled(f"{kind:<10}", _finding(each), 10))
+    for (before, after), nodes in _folded((pair, node) for node, pair in diff.statuses.items()).items():
+        yield from page.labelled(f"{'status':<10}", f"{fold(nodes)}: {before} → {after}", 10)
+    for part in diff.moved:
+        yield from page.labelled(f"{'part':<10}", clean(f"{part.node} {part.slot}: now {part.model} {part.serial}"), 10)
+    for words, alone in (("only in the first", diff.only_before), ("only in the second", diff.only_after)):
+        if alone:
+            yield from page.labelled(f"{'nodes':<10}", f"{words}: {fold(alone)}", 10)
+    same = len(diff.changes.continuing)
+    yield f"{format_count(same, 'finding')} in both" if same else "no finding is in both"
+
+
+@singledispatch
+def lines(history: History, page: Page) -> Iterator[str]:
+    """Yield a history as text."""
+    raise TypeError(history, page)
+
+
+@lines.register
+def fleet_lines(history: FleetHistory, page: Page) -> Iterator[str]:
+    """Yield the nodes and parts that failed most often, and the failure rate of each model."""
+    failed = [record for record in history.nodes if record.failures]
+    healthy = len(history.nodes) - len(failed)
+    yield f"{format_count(history.runs, 'run')} of {format_count(len(history.nodes), 'node')}; {healthy} never failed"
+    for title, records in (("node", failed), ("part", history.parts)):
+        if records:
+            yield ""
+            yield from page.columns(list(_failure_rows(title, records)))
+    if rates := [record for record in history.models if record.days]:
+        yield ""
+        rows = [("model", "failures", "part-days", "per 1,000 (95 % interval)")]
+        yield from page.columns([*rows, *(_rate_row(record) for record in rates)])
+
+
+def _failure_rows(title: str, records: Sequence[FailureRecord]) -> Iterator[tuple[str, ...]]:
+    yield (title, "failures", "days", "latest", "days between failures")
+    for record in records[:_MOST]:
+        gaps = ", ".join(f"{gap:.1f}" for gap in record.intervals_days[-4:])
+        median = f"median {record.median_days:.1f}: {gaps}" if record.median_days is not None else "-"
+        yield (clean(record.name), str(record.failures), f"{record.days:.1f}", record.latest, median)
+    if len(records) > _MOST:
+        yield (f"{len(records) - _MOST} more", "", "", "", "--json has them")
+
+
+def _rate_row(record: FailureRecord) -> tuple[str, ...]:
+    rate = record.per_1000_days
+    shown = f"{rate[0]:.2g} ({rate[1]:.2g} to {rate[2]:.2g})" if rate else "-"
+    return (clean(record.name), str(record.failures), f"{record.days:.0f}", shown)
+
+
+@lines.register
+def node_lines(history: NodeHistory, page: Page) -> Iterator[str]:
+    """Yield the findings on a node, its parts, and its figures over time."""
+    latest = history.visits[-1]
+    visits = f"visited by {format_count(len(history.visits), 'run')} since {_time(history.visits[0].at)}"
+    yield f"{history.node}   {latest.visit.status}   {visits}"
+    yield from _findings(history.findings, page)
+    yield from _parts(history.parts, page)
+    yield from _series(series(history.visits), page)
+
+
+@lines.register
+def part_lines(history: PartHistory, page: Page) -> Iterator[str]:
+    """Yield the slots that a part was in, the findings on it, and its figures over time."""
+    part = history.slots[-1]
+    yield clean(f"{part.kind} {history.serial}   {part.model}")
+    yield from _parts(history.slots, page)
+    yield from _findings(history.findings, page)
+    yield from _series(history.figures, page)
+
+
+@lines.register
+def link_lines(history: LinkHistory, page: Page) -> Iterator[str]:
+    """Yield the bandwidth between two nodes over time, a line for each rail."""
+    yield f"{history.a} - {history.b}   {format_count(len(history.measured), 'figure')}"
+    for rail, found in _folded((kept.link.rail, kept) for kept in history.measured).items():
+        rates = [kept.link.gb_per_s for kept in found]
+        expected = found[-1].link.expected_gb_per_s
+        of = f" of {expected:.1f}" if expected else ""
+        yield from page.labelled(f"  {_rail(rail):<11}", f"{sparkline(rates)}  {rates[-1]:.1f}{of} GB/s", 13)
+
+
+def _findings(findings: Iterable[KeptFinding], page: Page) -> Iterator[str]:
+    for finding in findings:
+        until = f"gone {_time(finding.gone_at)}" if finding.gone_at else "still there"
+        times = f"{_time(finding.first_at)}, {format_count(finding.times, 'run')}, {until}"
+        text = f"{finding.key.part} {finding.key.check}: {finding.message}; {times}"
+        yield from page.labelled(f"  {finding.severity:<9}", clean(text), 11)
+
+
+def _parts(parts: Iterable[KeptPart], page: Page) -> Iterator[str]:
+    slots = list(parts)
+    first = min((part.first_run for part in slots), default=0)
+    steady = [part for part in slots if part.is_there and part.first_run == first]
+    if len(steady) > _FEW:
+        models = Counter(part.model or part.kind for part in steady)
+        told = ", ".join(f"{count} {model}" for model, count in models.items())
+        yield from page.labelled("  parts", clean(f"{told}: there since {_time(steady[0].first_at)}"), 11)
+        slots = [part for part in slots if part not in steady]
+    for part in slots:
+        until = "" if part.is_there else f" until {_time(part.last_at)}"
+        text = f"{part.node} {part.slot}  {part.model}  {part.serial}  since {_time(part.first_at)}{until}"
+        yield from page.labelled(f"  {part.kind:<9}", clean(text), 11)
+
+
+def _series(figures: Mapping[str, Points], page: Page) -> Iterator[str]:
+    """Yield a sparkline for each figure that changed, and one line for all that did not."""
+    changed = {name: [value for _, value in points] for name, points in figures.items()}
+    moving = {name: values for name, values in changed.items() if len(set(values)) > 1}
+    width = max(map(len, moving), default=0)
+    for name, values in moving.items():
+        grown = f", +{values[-1] - values[0]:,.0f}" if is_counter(name) else ""
+        yield f"  {clean(name):<{width}}  {sparkline(values)}  {min(values):,.4g} to {max(values):,.4g}{grown}"
+    if len(moving) < len(changed):
+        yield from page.labelled("  ", f"unchanged: {format_count(len(changed) - len(moving), 'figure')}", 2)
+
+
+def to_csv(history: History) -> str:
+    """Return the figures as rows of time, figure and value; of all nodes, the failures of each."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    if isinstance(history, FleetHistory):
+        rows.writerow(("kind", "name", "failures", "days_watched", "median_days_between"))
+        for kind, records in (("node", history.nodes), ("part", history.parts), ("model", history.models)):
+            rows.writerows((kind, r.name, r.failures, f"{r.days:.3f}", r.median_days) for r in records)
+        return text.getvalue()
+    rows.writerow(("time", "figure", "value"))
+    for name, points in _figures(history).items():
+        rows.writerows((f"{at:%Y-%m-%dT%H:%M:%SZ}", name, value) for at, value in points)
+    return text.getvalue()
+
+
+def _figures(history: NodeHistory | PartHistory | LinkHistory) -> Mapping[str, Points]:
+    if isinstance(history, NodeHistory):
+        return series(history.visits)
+    if isinstance(history, PartHistory):
+        return history.figures
+    return _folded((_rail(kept.link.rail) + ".gb_per_s", (kept.at, kept.link.gb_per_s)) for kept in history.measured)
+
+
+def _rail(rail: int | None) -> str:
+    return "all rails" if rail is None else f"rail {rail}"
+
+
+def _finding(finding: KeptFinding) -> str:
+    where = finding.key.node or fold(finding.nodes) or "fleet"
+    return clean(f"{where} {finding.key.part} {finding.key.check}: {finding.message}")
+
+
+def _folded(items: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    found: dict[K, list[V]] = {}
+    for key, value in items:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _time(at: dt.datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"

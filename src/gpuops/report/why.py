@@ -1,0 +1,67 @@
+"""One screen about a node: what it is, what is wrong and since when, what was tried, and what to do next."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
+
+from gpuops.errors import format_count
+from gpuops.judging import SEVERITIES
+from gpuops.report.page import Page, clean
+from gpuops.results.history import Explanation
+from gpuops.store.records import KeptFinding
+
+_LABEL = 10
+_MOST = 6
+
+
+def lines(why: Explanation, page: Page) -> Iterator[str]:
+    """Yield the screen, about twenty lines."""
+    for label, text in _rows(why):
+        yield from page.labelled(f"{label:<{_LABEL}}", clean(text), _LABEL)
+
+
+def _rows(why: Explanation) -> Iterator[tuple[str, str]]:
+    models = Counter(part.model or part.kind for part in why.parts if part.is_there)
+    parts = ", ".join(f"{count} {model}" for model, count in models.items())
+    yield why.node, parts or "no part with a serial number is known"
+    if why.event:
+        since = f"since {_time(why.event.at)}, by {why.event.who}: {why.event.why}"
+        yield "state", f"{why.event.state} {since}"
+    if why.latest:
+        latest = why.latest
+        saw = f"; {latest.visit.why}" if latest.visit.why else ""
+        yield "last run", f"{latest.run} ({latest.verb}, {_time(latest.at)}): {latest.visit.status}{saw}"
+    standing = sorted(why.standing, key=_rank)
+    yield from (("finding", _finding(finding)) for finding in standing[:_MOST])
+    if len(standing) > _MOST:
+        yield "", f"{len(standing) - _MOST} more findings: --json lists them"
+    if not standing:
+        yield "finding", "none stands"
+    earlier = Counter(f"{finding.key.part} {finding.key.check}" for finding in why.gone)
+    if earlier:
+        yield "earlier", ", ".join(f"{what} ({format_count(n, 'time')})" for what, n in earlier.most_common(_MOST))
+    for part, failures in why.part_failures:
+        yield "part", f"{part.slot} {part.serial}: {format_count(failures, 'failure')} on record"
+    yield from (("tried", f"{_time(event.at)} {event.who}: {event.state}, {event.why}") for event in why.tried[-3:])
+    for finding in standing[:1]:
+        yield "do next", finding.fix
+    if not standing:
+        yield "do next", "nothing"
+
+
+def _rank(finding: KeptFinding) -> tuple[int, dt.datetime]:
+    severity = SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else 0
+    return -severity, finding.first_at
+
+
+def _finding(finding: KeptFinding) -> str:
+    lasted = finding.last_at - finding.first_at
+    how_long = f"{lasted.days} d" if lasted.days else f"{lasted.seconds // 3600} h"
+    times = f"since {_time(finding.first_at)} ({how_long}, {format_count(finding.times, 'run')})"
+    return f"{finding.severity}: {finding.key.part} {finding.key.check}: {finding.message}; {times}"
+
+
+def _time(at: dt.datetime) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"

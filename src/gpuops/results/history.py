@@ -1,0 +1,257 @@
+"""What the store knows about the past: two runs compared, one node, one part, one link, and all nodes together."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from gpuops.store import HostEvent
+from gpuops.store.records import FLEET, JUDGED, Changes, KeptFinding, KeptLink, KeptPart, KeptVisit, RunSummary, Visit
+
+FAILING = "fail"
+Points = Sequence[tuple[dt.datetime, float]]
+"""A figure over time."""
+_DAY = 86400.0
+_Z = 1.959964
+"""Standard normal quantile of a two-sided interval of 95 percent."""
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """One run, with what it saw of each node, and its findings as they are now."""
+
+    run: RunSummary
+    visits: Mapping[str, Visit]
+    findings: tuple[KeptFinding, ...]
+
+
+@dataclass(frozen=True)
+class RunDiff:
+    """Two runs compared: their findings, the nodes whose status differs, and the parts that came to another slot.
+
+    ``only_before`` and ``only_after`` are nodes that only one of them visited.
+    """
+
+    before: RunSummary
+    after: RunSummary
+    changes: Changes
+    statuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    moved: tuple[KeptPart, ...] = ()
+    only_before: tuple[str, ...] = ()
+    only_after: tuple[str, ...] = ()
+
+
+def compare(
+    before: RunSummary,
+    after: RunSummary,
+    visits: tuple[Mapping[str, KeptVisit], Mapping[str, KeptVisit]],
+    findings: Mapping[int, KeptFinding],
+    moved: Iterable[KeptPart] = (),
+) -> RunDiff:
+    """Compare what two runs saw; ``findings`` are those of both by number."""
+    old, new = visits
+    both = [node for node in new if node in old]
+    was, now = (
+        {findings[n].key: findings[n] for node, v in side.items() if node in {*both, FLEET} for n in v.findings}
+        for side in visits
+    )
+    judged = {
+        node: {name for name, result in visit.visit.checks.items() if result in JUDGED} for node, visit in new.items()
+    }
+    judged[FLEET] = set().union(*judged.values()) if judged else set()
+    ended = [finding for key, finding in was.items() if key not in now]
+    gone = tuple(finding for finding in ended if finding.key.check in judged[finding.key.node])
+    changes = Changes(
+        before,
+        tuple(finding for key, finding in now.items() if key not in was),
+        tuple(finding for key, finding in now.items() if key in was),
+        gone,
+        tuple(finding for finding in ended if finding not in gone),
+    )
+    statuses = {node: (old[node].visit.status, new[node].visit.status) for node in both if node != FLEET}
+    return RunDiff(
+        before,
+        after,
+        changes,
+        {node: pair for node, pair in statuses.items() if pair[0] != pair[1]},
+        tuple(part for part in moved if part.node in both),
+        tuple(node for node in old if node not in new and node != FLEET),
+        tuple(node for node in new if node not in old and node != FLEET),
+    )
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """Failures of one node, part or kind of part: each from its first sight until it was gone.
+
+    ``days`` is how long it was watched, over all parts of a kind. ``intervals_days`` are the times between the starts
+    of two failures.
+    """
+
+    name: str
+    failures: int
+    days: float
+    intervals_days: tuple[float, ...] = ()
+    latest: str = ""
+
+    @property
+    def median_days(self) -> float | None:
+        """The median time between two failures; None if there were fewer than two."""
+        return median(self.intervals_days) if self.intervals_days else None
+
+    @property
+    def per_1000_days(self) -> tuple[float, float, float] | None:
+        """Failures in 1,000 days, with the bounds of a 95 percent interval; None if watched for less than a day."""
+        if self.days < 1:
+            return None
+        low, high = poisson_interval(self.failures)
+        return self.failures / self.days * 1000, low / self.days * 1000, high / self.days * 1000
+
+
+def poisson_interval(count: int) -> tuple[float, float]:
+    """Return the 95 percent interval of the mean of which ``count`` events were seen.
+
+    Byar's approximation of the exact interval, within 1 percent from 1 event on; for none, the upper bound is exact:
+    -ln 0.025. Source: Breslow and Day, Statistical Methods in Cancer Research II, 1987, section 2.3.
+    """
+
+    def cube(n: int, sign: int) -> float:
+        return n * (1 - 1 / (9 * n) + sign * _Z / (3 * math.sqrt(n))) ** 3
+
+    return (cube(count, -1) if count else 0.0, cube(count + 1, 1) if count else -math.log(0.025))
+
+
+def offenders(findings: Iterable[KeptFinding], watched_days: Mapping[str, float]) -> list[FailureRecord]:
+    """Return the failures of each node that was watched, the most frequent offender first."""
+    by_node: dict[str, list[KeptFinding]] = {node: [] for node in watched_days}
+    for finding in findings:
+        if finding.status == FAILING and finding.key.node in by_node:
+            by_node[finding.key.node].append(finding)
+    records = [_failures(node, found, watched_days[node]) for node, found in by_node.items()]
+    return sorted(records, key=lambda record: (-record.failures, record.name))
+
+
+def part_failures(findings: Iterable[KeptFinding], parts: Sequence[KeptPart]) -> list[FailureRecord]:
+    """Return the failures of each part with a serial number, in whatever node and slot it was then."""
+    return sorted(
+        (
+            _failures(f"{kind} {serial}", found, days)
+            for (kind, serial), (found, days) in _by_part(findings, parts).items()
+        ),
+        key=lambda record: (-record.failures, record.name),
+    )
+
+
+def model_failures(findings: Iterable[KeptFinding], parts: Sequence[KeptPart]) -> list[FailureRecord]:
+    """Return the failures of all parts of each model, and how many days these were watched together."""
+    models = {(part.kind, part.serial): part.model or part.kind for part in parts}
+    found: dict[str, list[KeptFinding]] = {}
+    days: dict[str, float] = {}
+    for key, (own, watched) in _by_part(findings, parts).items():
+        found.setdefault(models[key], []).extend(own)
+        days[models[key]] = days.get(models[key], 0.0) + watched
+    return sorted(
+        (_failures(model, own, days[model]) for model, own in found.items()), key=lambda r: (-r.failures, r.name)
+    )
+
+
+def _by_part(
+    findings: Iterable[KeptFinding], parts: Sequence[KeptPart]
+) -> dict[tuple[str, str], tuple[list[KeptFinding], float]]:
+    slots: dict[tuple[str, str], list[KeptPart]] = {}
+    by_part: dict[tuple[str, str], tuple[list[KeptFinding], float]] = {}
+    for part in parts:
+        slots.setdefault((part.node, part.slot), []).append(part)
+        found, days = by_part.get((part.kind, part.serial), ([], 0.0))
+        by_part[part.kind, part.serial] = (found, days + _days(part.first_at, part.last_at))
+    for finding in findings:
+        if finding.status == FAILING:
+            there = [p for p in slots.get((finding.key.node, finding.key.part), ()) if p.first_run <= finding.first_run]
+            if there:
+                by_part[there[-1].kind, there[-1].serial][0].append(finding)
+    return by_part
+
+
+def _failures(name: str, findings: Sequence[KeptFinding], days: float) -> FailureRecord:
+    starts = sorted(finding.first_at for finding in findings)
+    gaps = tuple(_days(a, b) for a, b in itertools.pairwise(starts))
+    latest = max(findings, key=lambda finding: finding.first_at, default=None)
+    return FailureRecord(name, len(findings), days, gaps, latest.key.check if latest else "")
+
+
+def _days(a: dt.datetime, b: dt.datetime) -> float:
+    return (b - a).total_seconds() / _DAY
+
+
+@dataclass(frozen=True)
+class FleetHistory:
+    """Failures of all nodes, of parts that failed, and of models, over ``runs`` runs."""
+
+    runs: int
+    nodes: tuple[FailureRecord, ...]
+    parts: tuple[FailureRecord, ...]
+    models: tuple[FailureRecord, ...]
+
+
+@dataclass(frozen=True)
+class NodeHistory:
+    """All that the store knows of a node: its findings, its parts, and its visits, the oldest first."""
+
+    node: str
+    findings: tuple[KeptFinding, ...]
+    parts: tuple[KeptPart, ...]
+    visits: tuple[KeptVisit, ...]
+
+
+@dataclass(frozen=True)
+class PartHistory:
+    """The slots that a part was in, and the findings on it there."""
+
+    serial: str
+    slots: tuple[KeptPart, ...]
+    findings: tuple[KeptFinding, ...]
+    figures: Mapping[str, Points] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LinkHistory:
+    """What was measured between two nodes, the oldest first."""
+
+    a: str
+    b: str
+    measured: tuple[KeptLink, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the store knows of a node now: its latest ``event`` and visit, findings that stand and that are gone.
+
+    ``part_failures`` are the parts in it that failed, with the number of their failures in any node. ``tried`` are the
+    changes of its state.
+    """
+
+    node: str
+    event: HostEvent | None
+    latest: KeptVisit | None
+    standing: tuple[KeptFinding, ...]
+    gone: tuple[KeptFinding, ...]
+    parts: tuple[KeptPart, ...]
+    part_failures: tuple[tuple[KeptPart, int], ...] = ()
+    tried: tuple[HostEvent, ...] = ()
+
+
+History = FleetHistory | NodeHistory | PartHistory | LinkHistory
+
+
+def series(visits: Iterable[KeptVisit], prefix: str = "") -> dict[str, list[tuple[dt.datetime, float]]]:
+    """Return each figure whose name begins with ``prefix`` over time."""
+    found: dict[str, list[tuple[dt.datetime, float]]] = {}
+    for visit in visits:
+        for name, value in visit.visit.figures.items():
+            if name.startswith(prefix):
+                found.setdefault(name, []).append((visit.at, value))
+    return found

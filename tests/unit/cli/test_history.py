@@ -1,0 +1,128 @@
+"""gpuops diff, history, why and runs on a store, as a person calls them; each JSON document fits its schema."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from tests.program import run_gpuops
+from tests.unit.test_store_runs import finding, gpu, record, visit
+
+from gpuops.report.history import sparkline
+from gpuops.store import Runs
+from gpuops.store.records import SeenLink
+
+SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n    n2:\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        for hours in range(6):
+            found = (finding("n1", message="fell off the bus\x1b[31m"),) if hours in (2, 3, 5) else ()
+            heat = {"gpu3.temperature_celsius": 40.0 + hours**2, "gpu3.ecc_corrected_volatile": 3.0 * hours}
+            n1 = visit(*found, parts=(gpu("A", "gpu3"),), figures=heat | {"gpu3.memory_total_mib": 81559.0})
+            runs.save(record(hours * 24, n1=n1, n2=visit(parts=(gpu("B", "gpu3"),))))
+        link = SeenLink("n1", "n2", 3, 31.4, 48.0)
+        runs.save(record(200, verb="allreduce", n1=visit(checks=()), links=(link, SeenLink("n1", "n2", None, 300.0))))
+    return tmp_path
+
+
+CALLS = {
+    "run-diff": ("diff", "5", "6"),
+    "fleet-history": ("history",),
+    "node-history": ("history", "n1"),
+    "part-history": ("history", "gpu", "A"),
+    "link-history": ("history", "link", "n2", "n1"),
+    "kept-run": ("runs", "show", "4"),
+    "runs": ("runs", "list"),
+    "why": ("why", "n1"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_document_matches_its_schema(project, name):
+    done = run_gpuops(*CALLS[name], "-i", "prod.yml", "--json", cwd=project)
+    assert (done.returncode, done.stderr) == (0, "")
+    schema = json.loads((SCHEMAS / f"{name}-1.json").read_text())
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(schema).validate(document)
+    assert document["schema"] == f"gpuops.{name}/1"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_text_fits_80_columns_and_has_no_control_characters(project, name):
+    done = run_gpuops(*CALLS[name], "-i", "prod.yml", cwd=project)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\x1b" not in done.stdout
+
+
+def text(project, *words):
+    return " ".join(run_gpuops(*words, "-i", "prod.yml", cwd=project).stdout.split())
+
+
+def test_screens_say_what_a_person_asks(project):
+    assert "new n1 gpu3 gpu-lost: fell off the bus" in text(project, "diff", "5", "6")
+    assert "status n1: pass → fail" in text(project, "diff", "5", "6")
+    assert "n1 2 5.3 gpu-lost median 3.0: 3.0" not in text(project, "history", "n1")
+    assert "n1 2 8.3 gpu-lost median 3.0: 3.0" in text(project, "history")
+    node = text(project, "history", "n1")
+    assert "gpu3.temperature_celsius ▁▁▂▃▅█ 40 to 65" in node
+    assert "gpu3.ecc_corrected_volatile ▁▂▃▅▆█ 0 to 15, +15" in node
+    assert "unchanged: 1 figure" in node
+    assert "rail 3 ▁ 31.4 of 48.0 GB/s" in text(project, "history", "link", "n1", "n2")
+    why = text(project, "why", "n1")
+    assert "isolate: gpu3 gpu-lost: fell off the bus" in why
+    assert "do next power-cycle it" in why
+    assert "FAIL 1 n1" in text(project, "runs", "show", "4")
+
+
+def test_csv_has_a_row_for_each_point(project):
+    done = run_gpuops("history", "n1", "-i", "prod.yml", "--format", "csv", cwd=project)
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    heat = [float(row["value"]) for row in rows if row["figure"] == "gpu3.temperature_celsius"]
+    assert heat == [40.0, 41.0, 44.0, 49.0, 56.0, 65.0]
+    fleet = run_gpuops("history", "-i", "prod.yml", "--format", "csv", cwd=project).stdout
+    assert "node,n1,2," in fleet
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("diff", "1", "2", "3"), "expected at most two runs, found 3"),
+        (("diff", "99"), "there is no run 99 in the store; see gpuops runs list"),
+        (("history", "disk", "A"), "expected NODE, gpu SERIAL or link A B, found 'disk A'"),
+        (("history", "n9"), "no run visited 'n9'"),
+        (("why", "n9"), "nothing is known of 'n9'"),
+        (("runs", "show", "99"), "there is no run 99"),
+    ],
+)
+def test_wrong_words_are_one_sentence(project, words, sentence):
+    done = run_gpuops(*words, "-i", "prod.yml", cwd=project)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_store_nothing_is_made(tmp_path):
+    (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
+    done = run_gpuops("history", "-i", "prod.yml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "0 runs of 0 nodes; 0 never failed\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["prod.yml"]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([1.0], "▁"),
+        ([2.0, 2.0], "▁▁"),
+        ([0.0, 7.0], "▁█"),
+        ([float(k) for k in range(240)], "▁▁▁▁▂▂▂▃▃▃▄▄▄▄▅▅▅▆▆▆▇▇▇█"),
+    ],
+)
+def test_sparkline(values, shown):
+    assert sparkline(values) == shown
