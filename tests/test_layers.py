@@ -110,7 +110,7 @@ def test_broad_excepts_stand_in_four_places_only():
 
 @pytest.mark.parametrize("path", [p for p in FILES if room(p) == "cli"], ids=lambda p: str(p.relative_to(SOURCE)))
 def test_a_verb_is_thin(path):
-    """Options in, one operation, a rendering out: 90 lines are enough. Verbs share options, their values, terminal and questions."""
+    """Options in, one operation, a rendering out: 90 lines are enough. Verbs share options, terminal and questions."""
     if path.name in ("_options.py", "_values.py", "_terminal.py", "_asking.py"):
         return
     assert path.name[0] != "_" or path.name == "__init__.py", f"{path}: verbs share no more than four modules"
