@@ -33,7 +33,7 @@ from gpuops.isolation.rounds import RankGroup
 from gpuops.lab.faults.catalogue import FAULTS
 from gpuops.render import abridged
 from gpuops.report.checks import applies_to
-from gpuops.shell import Command, Files, Question
+from gpuops.shell import Command, Files, Question, Resources
 
 FOLDER = Path(__file__).parent
 SPECIMENS = FOLDER.parent / "tests" / "unit" / "checks"
@@ -242,6 +242,8 @@ def _question(question: Question) -> Iterator[str]:
         for folder, names in groupby(question.globs, lambda path: path.rpartition("/")[0]):
             last = ",".join(path.rpartition("/")[2] for path in names)
             yield f"cat {folder}/{{{last}}}" if "," in last else f"cat {folder}/{last}"
+    elif isinstance(question, Resources):
+        yield from (f"GET {path}" for path in question.paths)
     elif question.words[:2] == ("sh", "-c"):
         yield question.words[2].strip("\n")
     else:

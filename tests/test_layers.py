@@ -46,6 +46,7 @@ ONLY_IN = {
     "paramiko": ("transport", "lab", "fabfile"),
     "asyncssh": ("transport", "lab", "fabfile"),
     "subprocess": ("transport", "lab", "fabfile"),
+    **dict.fromkeys(("redfish", "requests", "urllib3"), ("transport",)),
     "click": ("cli",),
     "jinja2": ("render", "playbook", "report"),
     "yaml": ("document",),

@@ -18,7 +18,7 @@ from gpuops.errors import InputError
 from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
-from gpuops.shell import Command, Completed, Files, Question
+from gpuops.shell import Command, Completed, Files, Question, Resources
 
 T = TypeVar("T")
 Ask = Callable[[Sequence[Question]], list[Completed]]
@@ -123,13 +123,13 @@ def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
     return replace(read(node, taken_at, answers, probes), profile=profile, excluded=excluded)
 
 
-_QUESTIONS: dict[str, type[Question]] = {"files": Files, "command": Command}
+_QUESTIONS: dict[str, type[Question]] = {"files": Files, "command": Command, "resources": Resources}
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("out", "err", "state", "become", "lane"), str),
     **dict.fromkeys(("exit", "limit_bytes"), int),
     **dict.fromkeys(("seconds", "timeout_seconds"), (int, float)),
     **dict.fromkeys(("timed_out", "truncated"), bool),
-    **dict.fromkeys(("words", "root_words", "globs"), list),
+    **dict.fromkeys(("words", "root_words", "globs", "paths"), list),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, final
 
-from gpuops.shell import Command, Completed, Question
+from gpuops.shell import Command, Completed, Question, Resources
 
 T = TypeVar("T")
 Cost = Literal["cheap", "slow", "heavy"]
@@ -86,5 +86,5 @@ class Probe(Generic[T]):
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
         refused = "not permitted" in answer.err.lower() or "permission denied" in answer.err.lower()
-        last_line = answer.last_line() or "no output"
-        return Unknown(f"{answer.question} exited with {answer.exit}: {last_line}", needs_root=refused)
+        how = "" if isinstance(answer.question, Resources) else f" exited with {answer.exit}"
+        return Unknown(f"{answer.question}{how}: {answer.last_line() or 'no output'}", needs_root=refused)

@@ -1,4 +1,4 @@
-"""Questions to a node (`Command`, `Files`) and the answer (`Completed`); shell quoting happens only here."""
+"""Questions to a node (`Command`, `Files`, `Resources`) and the answer (`Completed`); only here is shell quoting."""
 
 from __future__ import annotations
 
@@ -59,7 +59,25 @@ class Files:
         return "cat " + " ".join(self.globs)
 
 
-Question = Command | Files
+@dataclass(frozen=True)
+class Resources:
+    """Redfish resources of the node's BMC, as paths in which ``*`` stands for every member of a collection.
+
+    The BMC is asked by the control machine, never by the node. The answer's text is one JSON object, ``{path: body}``;
+    a resource that the BMC does not have is omitted. ``/Entries/*`` omits members that ``/Entries`` contains in full.
+    The exit status is 0, 127 if the inventory names no BMC, or 1 if the BMC refused or did not answer as it must.
+    """
+
+    paths: tuple[str, ...]
+    timeout_seconds: float = field(default=10.0, compare=False)
+
+    def __str__(self) -> str:
+        """Return who is asked."""
+        return "the BMC (Redfish)"
+
+
+NodeQuestion = Command | Files
+Question = NodeQuestion | Resources
 
 
 @dataclass(frozen=True)

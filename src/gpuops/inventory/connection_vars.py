@@ -13,6 +13,7 @@ from typing import Any
 
 from gpuops.document import YamlNode
 from gpuops.errors import DocumentError, did_you_mean
+from gpuops.inventory.bmc import BMC_PASSWORD
 from gpuops.inventory.host import Connection
 from gpuops.inventory.names import check_host, check_user
 from gpuops.inventory.values import OpaqueError, opaque, readable, word
@@ -91,7 +92,7 @@ SECRETS = {
 """Secret fields, and the variables that contain them."""
 
 _SECRET_KEYS = [f"ansible_{ssh}private_key{kind}" for ssh in ("", "ssh_") for kind in ("", "_passphrase")]
-SECRET_NAMES = frozenset((*SECRETS["password"], *SECRETS["become_password"], *_SECRET_KEYS))
+SECRET_NAMES = frozenset((*SECRETS["password"], *SECRETS["become_password"], *_SECRET_KEYS, BMC_PASSWORD))
 """Variables whose values are never shown."""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from gpuops.document import Where
 from gpuops.errors import DocumentError
+from gpuops.inventory.bmc import Bmc
 from gpuops.secret import Secret
 
 Connection = Literal["ssh", "openssh", "local"]
@@ -85,5 +86,6 @@ class Host:
     rack: str | None = None
     fabric: Mapping[str, Port] = field(default_factory=lambda: _NOTHING, hash=False)
     power: Power | None = None
+    bmc: Bmc | None = None
     expect: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     unusable_reason: DocumentError | None = field(default=None, compare=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuops.document import YamlNode
+from gpuops.inventory.bmc import BMC_PASSWORD, BMC_VARS, Bmc, check_bmc, read_bmc_password
 from gpuops.inventory.connection_vars import (
     CONNECTION_VARS,
     SECRET_NAMES,
@@ -38,6 +39,7 @@ class Values:
         """Return the fields of `Host` that these variables set; an unusable one sets ``unusable_reason``."""
         non_empty = {key: node for key, node in nodes.items() if not node.empty}
         fields = {key: self._once(read, key, non_empty[key]) for key, read in GPUOPS_VARS.items() if key in non_empty}
+        fields |= self._bmc(non_empty)
         try:
             return fields | self._connection_fields(non_empty) | self._ssh_args(non_empty)
         except OpaqueError as error:
@@ -56,6 +58,21 @@ class Values:
         for key, warning in warn_of_become(nodes):
             self.warnings.setdefault(key, warning)
         return fields
+
+    def _bmc(self, nodes: Mapping[str, YamlNode]) -> dict[str, Any]:
+        """Return the host's BMC, if it has an address; a template is a warning, because SSH works without it."""
+        fields: dict[str, Any] = {}
+        try:
+            for key in BMC_VARS.keys() & nodes.keys():
+                fields[BMC_VARS[key][0]] = self._once(BMC_VARS[key][1], key, nodes[key])
+        except OpaqueError as error:
+            self.warnings.setdefault(BMC_PASSWORD, f"{error}; gpuops does not ask the BMC")
+            return {}
+        if BMC_PASSWORD in nodes:
+            fields["password"], warning = self._once(read_bmc_password, BMC_PASSWORD, nodes[BMC_PASSWORD])
+            self.warnings.setdefault(BMC_PASSWORD, warning)
+        check_bmc(nodes)
+        return {"bmc": Bmc(**fields)} if "address" in fields else {}
 
     def _ssh_args(self, nodes: Mapping[str, YamlNode]) -> dict[str, Any]:
         ssh_args = {key: nodes[key] for key in SSH_ARGS if key in nodes}

@@ -15,9 +15,11 @@ from functools import lru_cache
 from typing import Any
 
 from gpuops.errors import BecomeError, InputError, LostError, NodeError
+from gpuops.inventory.bmc import Bmc
 from gpuops.secret import Secret
-from gpuops.shell import Command, Completed, Files, Question
+from gpuops.shell import Command, Completed, Files, NodeQuestion, Question, Resources
 from gpuops.transport import sh_fallback
+from gpuops.transport.bmc import BmcReading
 from gpuops.transport.marked import MarkedStream
 from gpuops.transport.stream import OpenStream
 from gpuops.transport.worker import Worker, receive
@@ -85,6 +87,8 @@ class AgentTransport:
         self._lock = threading.Lock()
         self._has_python = True
         self._closed = False
+        self.bmc: Bmc | None = None
+        self._bmc_reading: BmcReading | None = None
         self.on_close: Callable[[AgentTransport], None] = _ignore
 
     def limit_silence(self, seconds: float) -> None:
@@ -95,9 +99,25 @@ class AgentTransport:
         return self.batch([command])[0]
 
     def batch(self, questions: Sequence[Question]) -> list[Completed]:
-        """Ask all questions in one round trip."""
+        """Ask the node all questions in one round trip, and its BMC at the same time from here."""
         for question in questions:
             _log.debug("%s: asking %s", self.node, question)
+        of_node = [question for question in questions if not isinstance(question, Resources)]
+        if len(of_node) == len(questions):
+            return self._ask_node(of_node)
+        self._bmc_reading = reading = BmcReading(
+            self.node, self.bmc, [q for q in questions if isinstance(q, Resources)]
+        )
+        try:
+            answers = iter(self._ask_node(of_node) if of_node else ())
+            from_bmc = iter(reading.answers())
+        finally:
+            reading.stop()
+        if self._closed:
+            raise LostError(self.node, "gpuops closed the connection")
+        return [next(from_bmc if isinstance(question, Resources) else answers) for question in questions]
+
+    def _ask_node(self, questions: Sequence[NodeQuestion]) -> list[Completed]:
         with self._lock:
             if self._has_python:
                 body = self._exchange(questions)
@@ -145,6 +165,8 @@ class AgentTransport:
     def close(self) -> None:
         """Close the transport; a batch that waits in another thread raises `LostError`. Safe to call twice."""
         self._closed = True
+        if self._bmc_reading is not None:
+            self._bmc_reading.stop()
         self._drop()
         streams, self._streams = self._streams, []
         for stream in streams:
@@ -168,7 +190,7 @@ class AgentTransport:
             raise LostError(self.node, "gpuops closed the connection")
         return stream
 
-    def _exchange(self, questions: Sequence[Question]) -> bytes | None:
+    def _exchange(self, questions: Sequence[NodeQuestion]) -> bytes | None:
         """Send a request and return the bytes of the answer, or None if no Python answered."""
         seconds = _longest(questions)
         password = self._password.reveal() if self._password else ""
@@ -221,7 +243,7 @@ class AgentTransport:
             raise LostError(self.node, f"the answer is longer than {_ANSWER_CAP_BYTES >> 20} MiB or malformed")
         return body
 
-    def _unpacked(self, questions: Sequence[Question], body: bytes) -> list[Completed]:
+    def _unpacked(self, questions: Sequence[NodeQuestion], body: bytes) -> list[Completed]:
         try:
             return list(_unpack(self.node, questions, body))
         except ValueError as error:
@@ -245,7 +267,7 @@ def _offer(stream: MarkedStream, program: bytes) -> None:
         stream.write(program)
 
 
-def _longest(questions: Sequence[Question]) -> float:
+def _longest(questions: Sequence[NodeQuestion]) -> float:
     """Return the timeout of a batch: timeouts within a lane add up, others run in parallel, then sudo's one by one."""
     lanes: dict[str, float] = {}
     as_root = 0.0
@@ -258,7 +280,7 @@ def _longest(questions: Sequence[Question]) -> float:
     return max(lanes.values(), default=0.0) + as_root + 2.0
 
 
-def _asked(question: Question) -> dict[str, Any]:
+def _asked(question: NodeQuestion) -> dict[str, Any]:
     """Return a question in the form that the agent reads."""
     common = {"seconds": question.timeout_seconds, "cap": OUTPUT_CAP_BYTES}
     if isinstance(question, Files):
@@ -278,7 +300,7 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _unpack(node: str, questions: Sequence[Question], body: bytes) -> Iterator[Completed]:
+def _unpack(node: str, questions: Sequence[NodeQuestion], body: bytes) -> Iterator[Completed]:
     at = 0
     for question in questions:
         end = body.index(b"\n", at)

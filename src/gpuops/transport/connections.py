@@ -135,6 +135,7 @@ class Group:
         """
         self._connections.check_open()
         transport = self._choose(host)
+        transport.bmc = host.bmc
         transport.on_close = self._forget
         with self._lock:
             self._transports.add(transport)

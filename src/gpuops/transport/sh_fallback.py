@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from gpuops.errors import LostError
-from gpuops.shell import Command, Completed, Files, Question
+from gpuops.shell import Command, Completed, Files, NodeQuestion
 from gpuops.transport.stream import Stream
 
 START_LINE = "exec /bin/sh -s"
@@ -49,7 +49,7 @@ walk() {
 _GLOB = re.compile(r"[A-Za-z0-9_./*:+-]+\Z")
 
 
-def batch(node: str, stream: Stream, questions: Sequence[Question]) -> list[Completed]:
+def batch(node: str, stream: Stream, questions: Sequence[NodeQuestion]) -> list[Completed]:
     """Ask all questions in one round trip through ``stream``, which `START_LINE` opened."""
     mark = f"gpuops-{secrets.token_hex(12)}"
     stream.write(_script(mark, questions).encode("utf-8", "surrogateescape"))
@@ -57,7 +57,7 @@ def batch(node: str, stream: Stream, questions: Sequence[Question]) -> list[Comp
     return list(_unpack(node, questions, seen.decode("utf-8", "replace"), mark))
 
 
-def _script(mark: str, questions: Sequence[Question]) -> str:
+def _script(mark: str, questions: Sequence[NodeQuestion]) -> str:
     commands = (
         f"echo; echo {mark} {number} begin; {_stdin(question)} | ({_line(question)}) 2>&1; status=$?; "
         f"echo; echo {mark} {number} $status"
@@ -66,7 +66,7 @@ def _script(mark: str, questions: Sequence[Question]) -> str:
     return "\n".join([_FUNCTIONS, *commands, f"echo {mark} all; exit 0", ""])
 
 
-def _line(question: Question) -> str:
+def _line(question: NodeQuestion) -> str:
     if isinstance(question, Files):
         return "; ".join(f"walk '' '{glob.strip('/')}'" for glob in question.globs if _GLOB.match(glob))
     seconds = math.ceil(question.timeout_seconds)
@@ -75,7 +75,7 @@ def _line(question: Question) -> str:
     return {"never": plain, "if-refused": f"{plain} || {root}", "always": root}[question.become]
 
 
-def _stdin(question: Question) -> str:
+def _stdin(question: NodeQuestion) -> str:
     """Return a command that writes the question's stdin; octal escapes in printf work for any byte and in any shell."""
     data = question.stdin.encode("utf-8", "surrogateescape") if isinstance(question, Command) else b""
     return "printf '" + "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in data) + "'"
@@ -98,7 +98,7 @@ def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:
     return bytes(seen)
 
 
-def _unpack(node: str, questions: Sequence[Question], text: str, mark: str) -> Iterator[Completed]:
+def _unpack(node: str, questions: Sequence[NodeQuestion], text: str, mark: str) -> Iterator[Completed]:
     for number, question in enumerate(questions):
         match = re.search(rf"{mark} {number} begin\n(.*?)\n{mark} {number} (\d+)\n", text, re.DOTALL)
         if not match:

@@ -6,9 +6,13 @@ AC lost | Asserted`` an event. Nothing here changes or clears the log.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from dataclasses import dataclass
+from typing import Literal
 
+from gpuops.probes.host.clock import Clock
+from gpuops.probes.host.system import System
 from gpuops.probes.numbers import integer
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed, Files, read_files
@@ -105,6 +109,28 @@ def parse_event_log(text: str) -> EventLog | Unknown:
     if fields.get("Overflow") not in ("true", "false"):
         return Unknown(f"ipmitool sel info: expected Overflow, found {text[-80:]!r}")
     return EventLog(integer(fields.get("Entries")), fields["Overflow"] == "true")
+
+
+def kind_of(name: str) -> str:
+    """Return a part's name without its number: parts of one kind are peers."""
+    return re.sub(r"\d+", "#", name)
+
+
+def booted_at(machine: System | Unknown, now: Clock | Unknown) -> dt.datetime | None:
+    """Return when the node booted; None if that is unknown."""
+    if isinstance(machine, Unknown) or isinstance(now, Unknown) or machine.uptime_seconds is None:
+        return None
+    return dt.datetime.fromtimestamp(now.unix_seconds - machine.uptime_seconds, dt.timezone.utc)
+
+
+def event_severity(at: dt.datetime | None, boot: dt.datetime | None) -> Literal["info", "warn"] | None:
+    """Return info for an event from before the boot, the check's own severity for a later one, warn if unknown.
+
+    The part was replaced, or shows again. A day is for the BMC's clock and its time zone.
+    """
+    if boot is None or at is None:
+        return "warn"
+    return "info" if at < boot - dt.timedelta(days=1) else None
 
 
 def _ipmitool(*words: str) -> Command:
