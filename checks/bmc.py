@@ -15,8 +15,12 @@ from gpuops.probes.host.bmc import (
     bmc_events,
     bmc_presence,
     bmc_sensors,
+    booted_at,
+    event_severity,
+    kind_of,
 )
 from gpuops.probes.host.clock import Clock, clock
+from gpuops.probes.host.redfish import RedfishReport, redfish
 from gpuops.probes.host.system import System, system
 
 _NO_SUPPLY = ("Failure detected", "Predictive failure", "AC lost", "AC out-of-range", "Config Error")
@@ -28,13 +32,12 @@ _GRAVE = (
 _THROTTLED = "Throttled"
 _CRITICAL = ("cr", "nr", "lcr", "lnr", "ucr", "unr")
 _RPM = re.compile(r"(\d{1,6}) RPM", re.ASCII)
-_DAY = dt.timedelta(days=1)
 _SAVE = "save the log (ipmitool sel save FILE), give it to the maker, then clear it (ipmitool sel clear)"
 
 
 @check(
-    needs=(bmc_presence, bmc_sensors, bmc_events, bmc_event_log, system, clock),
-    tolerates=(bmc_sensors, bmc_events, bmc_event_log, system, clock),
+    needs=(bmc_presence, bmc_sensors, bmc_events, bmc_event_log, system, clock, redfish),
+    tolerates=(bmc_sensors, bmc_events, bmc_event_log, system, clock, redfish),
     severity="fail",
     tags=("standard", "host", "power", "temperature"),
     catches="a dead power supply or fan: the node works on, until the next one fails, or runs slowly",
@@ -47,16 +50,21 @@ def bmc(
     log: EventLog | Unknown,
     machine: System | Unknown,
     now: Clock | Unknown,
+    over_redfish: RedfishReport | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Judge the words of sensors, and of asserted events that were not deasserted.
 
     A bad power supply fails if no redundancy is left (a sensor says so, or at most half of the supplies are good), else
     it warns. A fan fails at its critical limit, or if it stands while others of its kind turn. Events from before the
-    boot are information: the part was replaced, or shows again. A node without BMC is skipped, as guests are. Source:
-    IPMI 2.0, table 42-3 (power supply, redundancy); facebookresearch/gcm, check_ipmitool.py (the events); our own
-    figure: a day of tolerance for the BMC's clock and time zone.
+    boot are information: the part was replaced, or shows again. A node without BMC is skipped, as guests are, and so
+    is one whose BMC lists its parts over Redfish: the check redfish judges the same sensors. Source: IPMI 2.0, table
+    42-3 (power supply, redundancy); facebookresearch/gcm, check_ipmitool.py (the events); our own figure: a day of
+    tolerance for the BMC's clock and time zone.
     """
+    if not isinstance(over_redfish, Unknown) and over_redfish.has_parts:
+        yield NotApplicable("the BMC answers over Redfish, so the check redfish judges it")
+        return
     guest = not isinstance(machine, Unknown) and machine.virtual
     if not presence.device:
         driver = "the kernel has no IPMI device; load the modules ipmi_si and ipmi_devintf"
@@ -68,7 +76,7 @@ def bmc(
     for finding in (*_supplies(rows), *_fans(rows), *_others(rows)):
         named.add(str(finding.part))
         yield finding
-    boot = None if isinstance(machine, Unknown) or isinstance(now, Unknown) else _boot(machine, now)
+    boot = booted_at(machine, now)
     for event in _standing(() if isinstance(events, Unknown) else events):
         if not any(event.sensor.endswith(name) for name in named):
             yield from _judged(event, boot)
@@ -80,8 +88,10 @@ def bmc(
 def _supplies(sensors: Sequence[Sensor]) -> Iterator[Finding]:
     present = [s for s in sensors if "Presence detected" in s.reading or any(w in s.reading for w in _NO_SUPPLY)]
     bad = {s.name: s for s in present if any(word in s.reading for word in _NO_SUPPLY)}
-    kinds = {_kind(s) for s in present}
-    absent = [s for s in sensors if s.status == "ok" and not s.reading and s.entity[:3] == "10." and _kind(s) in kinds]
+    kinds = {kind_of(s.name) for s in present}
+    absent = [
+        s for s in sensors if s.status == "ok" and not s.reading and s.entity[:3] == "10." and kind_of(s.name) in kinds
+    ]
     redundancy = next((s for s in sensors if any(word in s.reading for word in _NOT_REDUNDANT)), None)
     alone = redundancy is not None or 2 * (len(present) - len(bad)) <= len(present)
     for sensor in (*bad.values(), *absent):
@@ -94,19 +104,14 @@ def _supplies(sensors: Sequence[Sensor]) -> Iterator[Finding]:
         yield _finding(redundancy, f"{redundancy.name}: {redundancy.reading}", "Fully Redundant", "supply", fails=False)
 
 
-def _kind(sensor: Sensor) -> str:
-    """Return the name without its number, which sensors of one kind share."""
-    return re.sub(r"\d+", "#", sensor.name)
-
-
 def _fans(sensors: Sequence[Sensor]) -> Iterator[Finding]:
     rpm = {s.name: int(match[1]) for s in sensors if (match := _RPM.fullmatch(s.reading))}
-    turning = {_kind(s) for s in sensors if rpm.get(s.name)}
+    turning = {kind_of(s.name) for s in sensors if rpm.get(s.name)}
     for sensor in (s for s in sensors if s.name in rpm):
         if sensor.status in _CRITICAL:
             message = f"fan {sensor.name}: {sensor.reading}, beyond its critical limit"
             yield _finding(sensor, message, "ok", "fan", fails=True)
-        elif not rpm[sensor.name] and _kind(sensor) in turning:
+        elif not rpm[sensor.name] and kind_of(sensor.name) in turning:
             yield _finding(sensor, f"fan {sensor.name} stands still, others of its kind turn", "RPM", "fan", fails=True)
 
 
@@ -137,9 +142,9 @@ def _judged(event: BmcEvent, boot: dt.datetime | None) -> Iterator[Finding]:
         return
     at = _date(event)
     message = f"BMC event of {event.date} {event.time}: {event.sensor}: {event.event}"
-    severity: Literal["info", "warn"] | None = "warn"
-    if boot is not None and at is not None:
-        severity = "info" if at < boot - _DAY else "warn" if throttled else None
+    severity = event_severity(at, boot)
+    if throttled and severity is None:
+        severity = "warn"
     yield Finding(
         message,
         expected="no grave event since boot",
@@ -148,12 +153,6 @@ def _judged(event: BmcEvent, boot: dt.datetime | None) -> Iterator[Finding]:
         severity=severity,
         code="event",
     )
-
-
-def _boot(machine: System, now: Clock) -> dt.datetime | None:
-    if machine.uptime_seconds is None:
-        return None
-    return dt.datetime.fromtimestamp(now.unix_seconds - machine.uptime_seconds, dt.timezone.utc)
 
 
 def _date(event: BmcEvent) -> dt.datetime | None:

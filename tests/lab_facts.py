@@ -1,6 +1,7 @@
 """Facts of a lab host without SSH: its files and programs answer the probes in this process."""
 
 import datetime as dt
+import json
 from fnmatch import fnmatchcase
 
 from gpuops.facts import read
@@ -9,10 +10,12 @@ from gpuops.lab import sandbox
 from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.shims.fakeroot import Tree
 from gpuops.lab.tools.programs import PROGRAMS, run
+from gpuops.lab.tools.redfish import resource
 from gpuops.probes.host.kernel_log import kernel_log
 from gpuops.probes.network.transceivers import transceivers
 from gpuops.profile import load
-from gpuops.shell import Completed, Files
+from gpuops.shell import Completed, Files, Resources
+from gpuops.transport.redfish_walk import read_paths
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -50,6 +53,15 @@ class LabTree(Tree):
         return self.tree["files"].get(at)
 
 
+def from_bmc(node, question, host="n1"):
+    """What the BMC of a lab node answers over Redfish; it has none if the machine has none."""
+    if node.bmc is None:
+        return Completed(host, question, 127, err="bmc_address is not set")
+    if node.bmc.refuses_login:
+        return Completed(host, question, 1, err="it refused the login")
+    return Completed(host, question, 0, json.dumps(read_paths(question.paths, lambda path: resource(node, path))))
+
+
 def facts_of(node, probes, **answers):
     """The facts of a lab node; scripts of a shell answer only what ``answers`` has by probe name."""
     tree = LabTree(node)
@@ -60,6 +72,8 @@ def facts_of(node, probes, **answers):
             return Completed("n1", question, 0, answers[probe.name])
         if isinstance(question, Files):
             return Completed("n1", question, 0, tree.answer(question))
+        if isinstance(question, Resources):
+            return from_bmc(node, question)
         if question == transceivers.question:
             reports = (f"-- {nic.name}\n{run(node, 'mlxlink', ('-d', nic.name), root=True).out}" for nic in node.nics)
             return Completed("n1", question, 0, "".join(reports) + "-- end\n")

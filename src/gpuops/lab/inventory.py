@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpuops.lab.machine import healthy
@@ -17,14 +18,24 @@ _HOSTS_PER_UNIT = 32
 """Hosts whose ports share their leaf switches, as in NVIDIA's DGX SuperPOD reference architecture for H100."""
 
 
+@dataclass(frozen=True)
+class BmcAccess:
+    """How the hosts' BMCs are reached: consecutive ports, one user, and the certificate that all of them have."""
+
+    first_port: int
+    user: str
+    certificate: str
+
+
 def inventory(
     machine: str,
     names: Sequence[str],
     first_port: int,
     places: Places,
     power: Mapping[str, Mapping[str, Any]] | None = None,
+    bmc: BmcAccess | None = None,
 ) -> str:
-    """Return YAML for gpuops and Ansible: address, port, key, profile, rack and the cabling of every host.
+    """Return YAML for gpuops and Ansible: address, port, key, BMC, profile, rack and the cabling of every host.
 
     ``power`` is how each workstation was wired. Groups are the machine (``h100``), its racks (``rack1``) and the units
     whose nodes share leaf switches (``unit1``).
@@ -37,6 +48,9 @@ def inventory(
         "profile": machine,
         "stack": {f"{name}_repository": {"url": f"{URL}/{name}", "fingerprint": FINGERPRINT} for name in _REPOSITORIES},
     }
+    if bmc:
+        shared |= {"bmc_user": bmc.user, "bmc_password_file": str(places.bmc_password.absolute())}
+        shared |= {"bmc_certificate": bmc.certificate}
     lines = ["all:", "  vars:", *(f"    {name}: {json.dumps(value)}" for name, value in shared.items()), "  children:"]
     for start in range(0, len(names), _HOSTS_PER_UNIT):
         unit = start // _HOSTS_PER_UNIT
@@ -44,7 +58,8 @@ def inventory(
         for index, name in enumerate(names[start : start + _HOSTS_PER_UNIT], start=start):
             rack = index // _HOSTS_PER_RACK + 1
             wired = f", power: {json.dumps(power[name])}" if power and power.get(name) else ""
-            lines.append(f"        {name}: {{ansible_port: {first_port + index}, rack: rack{rack}{wired}}}")
+            managed = f', bmc_address: "127.0.0.1:{bmc.first_port + index}"' if bmc else ""
+            lines.append(f"        {name}: {{ansible_port: {first_port + index}, rack: rack{rack}{managed}{wired}}}")
     for start in range(0, len(names), _HOSTS_PER_RACK):
         lines += _group(f"rack{start // _HOSTS_PER_RACK + 1}", names[start : start + _HOSTS_PER_RACK])
     lines += _group(_model(machine), names)

@@ -38,6 +38,11 @@ class Places:
         return self.folder / "known_hosts"
 
     @property
+    def bmc_password(self) -> Path:
+        """The password of the hosts' BMCs."""
+        return self.folder / "bmc_password"
+
+    @property
     def state(self) -> Path:
         """The process ID and sandbox of the running lab."""
         return self.folder / "state.json"
@@ -76,7 +81,7 @@ class Places:
 
     def clear(self) -> None:
         """Delete the lab's files, and the directories if nothing else is in them."""
-        for path in (self.inventory, self.key, self.known_hosts, self.state, self.log, self.lock):
+        for path in (self.inventory, self.key, self.known_hosts, self.bmc_password, self.state, self.log, self.lock):
             path.unlink(missing_ok=True)
         for folder in (self.folder, self.folder.parent):
             try:

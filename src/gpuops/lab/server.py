@@ -31,6 +31,7 @@ from gpuops.lab.inventory import inventory
 from gpuops.lab.listening import Access, Listener
 from gpuops.lab.machine import healthy
 from gpuops.lab.mailbox import Mailbox
+from gpuops.lab.management import Management
 from gpuops.lab.model import Changes, Node
 from gpuops.lab.mutations import IDLE, bare_node, changed, rebooted
 from gpuops.lab.places import Places
@@ -82,6 +83,7 @@ class Lab:
     def __post_init__(self) -> None:
         """Create the programs that run on several hosts; they remember earlier runs."""
         self._collectives = Collectives(self)
+        self.management = Management(self.node) if healthy(self.machine).bmc else None
         self._rebooting: dict[str, asyncio.Task[None]] = {}
 
     def add_hosts(self, names: list[str], port_base: int | None, authorized: asyncssh.SSHAuthorizedKeys) -> None:
@@ -283,6 +285,8 @@ async def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
     authorized = asyncssh.import_authorized_keys(key.export_public_key().decode())
     names = settings["names"]
     lab.add_hosts(names, settings["port_base"], authorized)
+    if lab.management:
+        await lab.management.start(names, lab.places.bmc_password)
     for host in lab.hosts.values() if settings["bare"] else ():
         host.changes = bare_node(healthy(lab.machine))
     refused = (await lab.control({"faults": settings["faults"], "clear": names})).get("error")
@@ -313,7 +317,8 @@ def _hand_out(lab: Lab, first_port: int) -> None:
     places = lab.places
     places.known_hosts.write_text("".join(h.listener.known_hosts_line for h in lab.hosts.values()), encoding="utf-8")
     power = {name: lab.node(name).power for name in lab.hosts}
-    text = inventory(lab.machine, list(lab.hosts), first_port, places, power)
+    bmc = lab.management.access if lab.management else None
+    text = inventory(lab.machine, list(lab.hosts), first_port, places, power, bmc)
     places.inventory.write_text(text, encoding="utf-8")
 
 

@@ -21,6 +21,7 @@ from gpuops.probes.host.md_raid import Array
 from gpuops.probes.host.mounts import Mount, Mounts
 from gpuops.probes.host.nvme import DriveHealth, NvmeDrive
 from gpuops.probes.host.pcie import PcieLink
+from gpuops.probes.host.redfish import NOT_CONFIGURED, RedfishReport
 from gpuops.probes.host.services import Service
 from gpuops.probes.host.session import Session
 from gpuops.probes.host.system import System
@@ -228,6 +229,7 @@ def h100():
             "bmc_sensors": tuple(Sensor(f"PS{n} Status", "ok", f"10.{n}", "Presence detected") for n in range(1, 7)),
             "bmc_events": (),
             "bmc_event_log": EventLog(0, overflowed=False),
+            "redfish": RedfishReport(power_states=("On",)),  # a BMC that lists no parts, so ipmitool's are judged
             "libraries": Libraries({name: frozenset({VERSION, "1"}) for name in ("libcuda", "libnvidia-ml")}),
             "cdi": CdiSpecs(("/var/run/cdi/nvidia.yaml",), frozenset({VERSION}), 8),
             "tuning": Tuning({0: "performance", 1: "performance"}, "acpi-cpufreq", 0, "tsc", ("tsc", "hpet")),
@@ -287,6 +289,7 @@ def titan(h100):
         ib_ports=(),
         nic_pcie=(),
         bmc_presence=BmcPresence(device=False, declared=False),
+        redfish=NOT_CONFIGURED,
         md_raid=(),
     )
     cables = tuple(GpuCable(g.index, 2, "pcie8") for g in gpus)

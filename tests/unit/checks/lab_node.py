@@ -4,7 +4,7 @@ import datetime as dt
 import functools
 import time
 
-from tests.lab_facts import LabTree
+from tests.lab_facts import LabTree, from_bmc
 
 from gpuops.assessment import probes_for
 from gpuops.facts import questions, read
@@ -14,7 +14,7 @@ from gpuops.lab.identity import UPTIME, identity, personalize
 from gpuops.lab.tools.answer import Answer
 from gpuops.lab.tools.programs import PROGRAMS, run
 from gpuops.profile import load
-from gpuops.shell import Completed, Files
+from gpuops.shell import Completed, Files, Resources
 
 CHECKS = choose(discover(), "quick")
 PROBES = probes_for(CHECKS)
@@ -50,6 +50,8 @@ def silent(machine):
 def _answer(node, files, question):
     if isinstance(question, Files):
         return Completed("gpu01", question, 0, personalize(files.answer(question), HOST_VALUES))
+    if isinstance(question, Resources):
+        return from_bmc(node, question, "gpu01")
     words = question.words
     if words[0] == "nvidia-smi" and node.behaviour.driver_delay_seconds > question.timeout_seconds:
         return Completed("gpu01", question, 137, timed_out=True, state="D")

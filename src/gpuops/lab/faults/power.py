@@ -55,6 +55,10 @@ def _log_full(node: Node, _name: str, _value: str) -> Node:
     return replace(node, bmc=replace(_bmc(node), overflow=True))
 
 
+def _login(node: Node, _name: str, _value: str) -> Node:
+    return replace(node, bmc=replace(_bmc(node), refuses_login=True))
+
+
 def _bmc(node: Node) -> Bmc:
     if node.bmc is None:
         raise InputError(f"a {node.machine} has no BMC")
@@ -70,9 +74,10 @@ FAULTS = (
         "a power supply has no input; without redundancy from the third on",
         _supply_lost,
         "NUMBER",
-        found_by=("bmc",),
+        found_by=("redfish", "bmc"),
     ),
-    Fault("host", "fan-stopped", "a fan stands still", _fan, takes="NUMBER", found_by=("bmc",)),
-    Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error, found_by=("bmc",)),
-    Fault("host", "sel-full", "the BMC's event log is full", _log_full, found_by=("bmc",)),
+    Fault("host", "fan-stopped", "a fan stands still", _fan, takes="NUMBER", found_by=("redfish", "bmc")),
+    Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error, found_by=("redfish", "bmc")),
+    Fault("host", "sel-full", "the BMC's event log is full", _log_full, found_by=("redfish", "bmc")),
+    Fault("host", "bmc-login", "the BMC refuses the login over Redfish", _login),
 )

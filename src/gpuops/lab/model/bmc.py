@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Bmc:
     """``supplies`` and ``fans`` are numbered from 1. ``events`` are the log's rows, without their number and date.
 
-    A ``redundancy`` sensor exists only if its text is set.
+    A ``redundancy`` sensor exists only if its text is set. Over Redfish it has the newer schema if ``subsystems``, and
+    lets nobody in if ``refuses_login``.
     """
 
     supplies: int = 6
@@ -19,3 +20,9 @@ class Bmc:
     redundancy: str = "Fully Redundant"
     events: tuple[str, ...] = ()
     overflow: bool = False
+    subsystems: bool = True
+    refuses_login: bool = False
+
+    def fan_rpm(self, number: int) -> int:
+        """Return the speed of a fan, in revolutions per minute."""
+        return 0 if number in self.standing else 8900 + number * 70

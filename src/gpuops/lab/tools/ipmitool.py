@@ -12,7 +12,7 @@ from gpuops.lab.tools.kernel_log import FAULT_SECONDS
 
 _DEVICES = "Could not open device at /dev/ipmi0 or /dev/ipmi/0 or /dev/ipmidev/0"
 # what was logged when the machine was built, long before the lab started
-_FACTORY = (
+FACTORY = (
     (" Pre-Init ", "0000000023", "Physical Security Intrusion", "General Chassis intrusion", "Asserted"),
     ("03/11/2024", "04:02:11", "Power Supply PS3 Status", "Power Supply AC lost", "Asserted"),
     ("03/11/2024", "04:19:57", "Power Supply PS3 Status", "Power Supply AC lost", "Deasserted"),
@@ -39,10 +39,7 @@ def _sdr(_node: Node, bmc: Bmc) -> Iterator[str]:
     yield _row("Inlet Temp", 0x04, "ok", "7.1", "25 degrees C")
     yield "Unable to send command: Invalid argument"
     for number in range(1, bmc.fans + 1):
-        stands = number in bmc.standing
-        yield _row(
-            f"FAN{number}", 0x2F + number, "ok", f"29.{number}", "0 RPM" if stands else f"{8900 + number * 70} RPM"
-        )
+        yield _row(f"FAN{number}", 0x2F + number, "ok", f"29.{number}", f"{bmc.fan_rpm(number)} RPM")
     yield _row("FAN11", 0x2F + 11, "ns", "29.11", "No Reading")
     for number in range(1, bmc.supplies + 1):
         words = "Presence detected, Power Supply AC lost" if number in bmc.lost else "Presence detected"
@@ -66,7 +63,7 @@ def _row(name: str, number: int, status: str, entity: str, reading: str) -> str:
 
 def _sel(node: Node, bmc: Bmc) -> Iterator[str]:
     at = time.strftime("%m/%d/%Y | %H:%M:%S", time.localtime(node.booted + FAULT_SECONDS))
-    rows = [" | ".join(event).replace("Pre-Init  | ", "Pre-Init  |") for event in _FACTORY]
+    rows = [" | ".join(event).replace("Pre-Init  | ", "Pre-Init  |") for event in FACTORY]
     rows += [f"{at} | {event}" for event in bmc.events]
     yield from (f"{number:4x} | {row}" for number, row in enumerate(rows, start=1))
 
@@ -74,7 +71,7 @@ def _sel(node: Node, bmc: Bmc) -> Iterator[str]:
 def _info(_node: Node, bmc: Bmc) -> Iterator[str]:
     facts = (
         ("Version", "1.5 (v1.5, v2 compliant)"),
-        ("Entries", str(len(_FACTORY) + len(bmc.events))),
+        ("Entries", str(len(FACTORY) + len(bmc.events))),
         ("Free Space", "0 bytes" if bmc.overflow else "15864 bytes"),
         ("Percent Used", "100%" if bmc.overflow else "3%"),
         ("Last Add Time", "11/02/2026 08:02:31"),

@@ -1,0 +1,203 @@
+"""The BMC reports over Redfish no lost power supply, no failed fan, and no critical event since boot."""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
+from gpuops.probes.host.bmc import booted_at, event_severity, kind_of
+from gpuops.probes.host.clock import Clock, clock
+from gpuops.probes.host.redfish import (
+    HardwarePart,
+    RedfishEntry,
+    RedfishLog,
+    RedfishReport,
+    RedundancyGroup,
+)
+from gpuops.probes.host.redfish import redfish as redfish_report
+from gpuops.probes.host.system import System, system
+
+_BAD = ("Warning", "Critical")
+_NO_INPUT = ("LossOfInput", "OutOfRange")
+_NOT_JUDGED = ("Absent", "Disabled")
+_CODES = {
+    **dict.fromkeys(("Power Supply / Converter", "PowerUnit"), "supply"),
+    **dict.fromkeys(("Fan", "CoolingDevice"), "fan"),
+    "Temperature": "temperature",
+}
+_MAKERS_FORM = "Oem"
+_EARLIEST = dt.datetime.min.replace(tzinfo=dt.timezone.utc)
+_SAVE = "save the log, give it to the maker, then clear it in the BMC"
+
+
+@check(
+    needs=(redfish_report, system, clock),
+    tolerates=(system, clock),
+    severity="fail",
+    tags=("standard", "host", "power", "temperature"),
+    catches="a dead power supply or fan: the node works on, until the next one fails, or runs slowly",
+    fix="the BMC's own pages show more; have the part replaced",
+)
+def redfish(
+    report: RedfishReport, machine: System | Unknown, now: Clock | Unknown, _profile: Profile
+) -> Iterator[Finding | Unknown | NotApplicable]:
+    """Judge Health, State and LineInputStatus of parts, and log entries of the severity Critical that stand.
+
+    A bad power supply fails if no redundancy is left (its group says so, has fewer good members than it needs, or at
+    most half of the supplies give power), else it warns. An empty bay warns beside supplies of its kind, unless a
+    redundancy group is healthy without it. A fan fails if it is Critical, or stands while others of its kind turn.
+    Entries from before the boot, without a date or in a maker's own form never fail. A host without bmc_address is
+    skipped. Source: DMTF DSP0268, DSP2046 (Health, State, Redundancy, LogEntry); our own figure: a day of tolerance for
+    the BMC's clock and time zone.
+    """
+    if not report.configured:
+        yield NotApplicable("the inventory sets no bmc_address")
+        return
+    parts = {
+        finding.part: finding
+        for findings in (_supplies(report), _fans(report), _temperatures(report))
+        for finding in findings
+    }
+    yield from parts.values()
+    if report.power_states and set(report.power_states) == {"Off"}:
+        message = "the BMC reports that the machine is off, but the node answers: it is the BMC of another machine"
+        yield Finding(message, expected="On", found="Off", part="bmc", severity="warn", code="power-state")
+    boot = booted_at(machine, now)
+    named = {finding.code for finding in parts.values()}
+    for entry in _standing(report.entries):
+        if _CODES.get(entry.sensor[0]) not in named and not any(
+            part.id == entry.origin for part in _named(report, parts)
+        ):
+            yield _event(entry, boot)
+    for log in report.logs:
+        yield from _log(log, report.entries, boot)
+
+
+def _supplies(report: RedfishReport) -> Iterator[Finding]:
+    parts = [part for part in report.parts if part.kind == "supply"]
+    present = [part for part in parts if part.state not in _NOT_JUDGED]
+    good = [part for part in present if not _is_dead(part)]
+    bad = [part for part in present if _fault(part)]
+    for part in bad:
+        groups = [group for group in report.groups if _covers(group, part)]
+        lost = next((group for group in groups if _is_lost(group, good)), None)
+        tail = f"; {lost.name} is lost" if lost else ""
+        fails = lost is not None or (_is_dead(part) and 2 * len(good) <= len(present))
+        yield _finding(part, f"power supply {part.name}: {_fault(part)}{tail}", fails=fails)
+    kinds = {kind_of(part.name) for part in present}
+    for part in (part for part in parts if part.state == "Absent" and kind_of(part.name) in kinds):
+        groups = [group for group in report.groups if _covers(group, part)]
+        if not groups or any(group.health in _BAD for group in groups):
+            lost = next((group for group in groups if group.health == "Critical"), None)
+            yield _finding(part, f"power supply {part.name}: absent, its peers are present", fails=lost is not None)
+    if not bad:
+        for group in (group for group in report.groups if group.kind == "supply" and group.health in _BAD):
+            message = f"{group.name}: {group.health}"
+            yield Finding(
+                message, expected="OK", found=group.health, part=PartName(group.name), severity="warn", code="supply"
+            )
+
+
+def _fault(part: HardwarePart) -> str:
+    """Return what the BMC reports of a bad supply; empty for a good one, and for one on standby."""
+    if part.line_input in _NO_INPUT:
+        return part.line_input
+    if part.health in _BAD:
+        return f"{part.health} ({part.state})" if part.state else part.health
+    return part.state if part.state == "UnavailableOffline" else ""
+
+
+def _is_dead(part: HardwarePart) -> bool:
+    """Return whether the supply gives no power; one that only needs attention does."""
+    return part.health == "Critical" or part.line_input == "LossOfInput" or part.state == "UnavailableOffline"
+
+
+def _covers(group: RedundancyGroup, part: HardwarePart) -> bool:
+    return group.kind == part.kind and (not group.members or part.id in group.members)
+
+
+def _is_lost(group: RedundancyGroup, good: Sequence[HardwarePart]) -> bool:
+    count = sum(1 for part in good if _covers(group, part))
+    return group.health == "Critical" or (group.needed is not None and count < group.needed)
+
+
+def _fans(report: RedfishReport) -> Iterator[Finding]:
+    fans = [part for part in report.parts if part.kind == "fan" and part.state not in _NOT_JUDGED]
+    turning = {kind_of(fan.name) for fan in fans if fan.reading}
+    for fan in fans:
+        if fan.health == "Critical":
+            yield _finding(fan, f"fan {fan.name}: Critical{_speed(fan)}", fails=True)
+        elif fan.reading == 0 and kind_of(fan.name) in turning:
+            yield _finding(fan, f"fan {fan.name} stands still, others of its kind turn", fails=True)
+        elif fan.health == "Warning":
+            yield _finding(fan, f"fan {fan.name}: Warning{_speed(fan)}", fails=False)
+
+
+def _speed(fan: HardwarePart) -> str:
+    return "" if fan.reading is None else f", {fan.reading:g} {fan.unit}".rstrip()
+
+
+def _temperatures(report: RedfishReport) -> Iterator[Finding]:
+    for part in report.parts:
+        if part.kind == "temperature" and part.health == "Critical" and part.state not in _NOT_JUDGED:
+            reading = "" if part.reading is None else f"{part.reading:g} °C, "
+            yield _finding(part, f"temperature {part.name}: {reading}Critical", fails=False)
+
+
+def _finding(part: HardwarePart, message: str, *, fails: bool) -> Finding:
+    severity: Literal["warn"] | None = None if fails else "warn"
+    found = " ".join(filter(None, (part.state, part.health, part.line_input))) or "no status"
+    chassis = "".join(part.id.split("/")[4:5])
+    name = PartName(part.name, f"{part.name} (BMC, chassis {chassis})")
+    return Finding(message, expected="Enabled OK", found=found, part=name, severity=severity, code=part.kind)
+
+
+def _named(report: RedfishReport, findings: dict[str, Finding]) -> Iterator[HardwarePart]:
+    yield from (part for part in report.parts if part.name in findings)
+
+
+def _standing(entries: Sequence[RedfishEntry]) -> list[RedfishEntry]:
+    """Return the last critical entry of each sensor, or of each message, unless a later one or a mark ends it."""
+    last: dict[tuple[object, ...], RedfishEntry] = {}
+    for entry in sorted(entries, key=lambda each: (each.created or _EARLIEST, each.number)):
+        by_message = (entry.message_id, entry.message) if entry.message_id or entry.message else (entry.id,)
+        key = by_message if entry.sensor[1] is None else entry.sensor
+        if entry.resolved or entry.cleared:
+            last.pop(key, None)
+        elif entry.severity == "Critical":
+            last[key] = entry
+    return list(last.values())
+
+
+def _event(entry: RedfishEntry, boot: dt.datetime | None) -> Finding:
+    severity = event_severity(entry.created, boot)
+    if severity is None and entry.form == _MAKERS_FORM:
+        severity = "warn"
+    at = f"{entry.created:%Y-%m-%d %H:%M}" if entry.created else "an unknown date"
+    name = entry.sensor[0] or entry.message_id or "event"
+    return Finding(
+        f"BMC event of {at}: {entry.message or entry.message_id or entry.id}",
+        expected="no critical event since boot",
+        found=entry.message_id or entry.severity,
+        part=PartName(name, f"{name} (BMC event {entry.id})"),
+        severity=severity,
+        code="event",
+    )
+
+
+def _log(log: RedfishLog, entries: Sequence[RedfishEntry], boot: dt.datetime | None) -> Iterator[Finding | Unknown]:
+    if log.full:
+        message = f"the event log {log.path} of the BMC is full, so new events are lost"
+        yield Finding(
+            message,
+            expected="room",
+            found=f"{log.entries} entries",
+            part="bmc",
+            severity="warn",
+            code="full",
+            fix=_SAVE,
+        )
+    own = [entry.created for entry in entries if entry.id.startswith(f"{log.path}/") and entry.created]
+    reaches_boot = boot is not None and bool(own) and own[-1] < boot < own[0]
+    if log.read < log.entries and not reaches_boot:  # unless it is newest first, and was read beyond the boot
+        yield Unknown(f"the event log {log.path} has {log.entries} entries, of which {log.read} could be read")
