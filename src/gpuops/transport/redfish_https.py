@@ -25,6 +25,8 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import RequestException
 from urllib3 import HTTPConnectionPool
 from urllib3.connection import HTTPSConnection
+from urllib3.exceptions import LocationParseError
+from urllib3.util import parse_url
 
 from gpuops.inventory.bmc import Bmc
 from gpuops.secret import Secret
@@ -35,6 +37,7 @@ MOST_BYTES = 1 << 20
 MOST_BYTES_IN_ALL = 16 << 20
 _STEP_SECONDS = 20.0
 _CHUNK = 1 << 16
+_BROKEN = (ConnectionResetError, BrokenPipeError)
 _ABSENT = (404, 405, 410, 501)
 
 for _name in ("redfish", "urllib3"):  # otherwise they print what a BMC sent to stderr
@@ -45,26 +48,50 @@ class RefusalError(Exception):
     """One sentence: why the BMC was not read."""
 
 
-class _Connection(HTTPSConnection):
-    """Connection whose socket `Https.cut` can shut down from another thread, in any state."""
+class _Line:
+    """The connection to a BMC, one at a time, which `cut` ends from another thread, in any state."""
 
-    def __init__(self, sockets: list[socket.socket], *args: Any, **keywords: Any) -> None:
+    def __init__(self) -> None:
+        self.is_cut = False
+        self._socket: socket.socket | None = None
+
+    def hold(self, sock: socket.socket) -> None:
+        """Keep a duplicate of a new connection's socket: a TLS handshake replaces the object itself."""
+        self._end()
+        self._socket = sock.dup()
+        if self.is_cut:  # perhaps in the meantime
+            self._end()
+
+    def cut(self) -> None:
+        """Shut down the connection, and every later one at once."""
+        self.is_cut = True
+        self._end()
+
+    def _end(self) -> None:
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            with sock, contextlib.suppress(OSError):  # it may be closed already
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Connection(HTTPSConnection):
+    def __init__(self, line: _Line, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
-        self._sockets = sockets
+        self._line = line
 
     def _new_conn(self) -> socket.socket:
         sock = super()._new_conn()
-        self._sockets.append(sock.dup())
+        self._line.hold(sock)
         return sock
 
 
 class _Adapter(HTTPAdapter):
     """Sends the credentials to one origin only, over verified TLS, and reads bounded bodies."""
 
-    def __init__(self, origin: str, authorization: Secret, tls: dict[str, Any]) -> None:
-        self.origin = origin
-        self.sockets: list[socket.socket] = []
-        self._authorization = authorization
+    def __init__(self, origin: str, credentials: Secret, tls: dict[str, Any]) -> None:
+        self.line = _Line()
+        self._origin = _origin(origin)
+        self._credentials = credentials
         self._tls = tls
         super().__init__(pool_maxsize=1)
 
@@ -77,7 +104,7 @@ class _Adapter(HTTPAdapter):
     ) -> HTTPConnectionPool:
         """Return the pool; what the package asks to verify does not count, and neither do proxies."""
         pool: HTTPConnectionPool = self.poolmanager.connection_from_url(str(request.url))
-        pool.ConnectionCls = partial(_Connection, self.sockets)  # type: ignore[assignment]
+        pool.ConnectionCls = partial(_Connection, self.line)  # type: ignore[assignment]
         return pool
 
     def cert_verify(self, *_: Any) -> None:
@@ -85,21 +112,33 @@ class _Adapter(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest, *_: Any, timeout: Any = None, **__: Any) -> requests.Response:
         """Send a GET to the origin; raise `RefusalError` for anything else, and for a redirect away from it."""
-        if request.method != "GET" or not self._is_origin(str(request.url)):
+        if request.method != "GET" or _origin(str(request.url)) != self._origin:
             raise RefusalError(f"gpuops does not send {request.method} to {request.url}")
         request = request.copy()  # redirects start from the original, without credentials
-        request.headers["Authorization"] = self._authorization.reveal()
+        request.headers["Authorization"] = f"Basic {self._credentials.reveal()}"
         request.headers["Accept-Encoding"] = "identity"
-        response = super().send(request, stream=True, timeout=timeout)
+        try:
+            response = super().send(request, stream=True, timeout=timeout)
+        except requests.ConnectionError as error:
+            if self.line.is_cut or not any(isinstance(each, _BROKEN) for each in _causes(error)):
+                raise
+            # a BMC may close a connection just as the next request is sent; a GET can be repeated
+            response = super().send(request, stream=True, timeout=timeout)
         target = urljoin(str(request.url), response.headers.get("location", ""))
-        if response.is_redirect and not self._is_origin(target):
+        if response.is_redirect and _origin(target) != self._origin:
             response.raw.close()
             raise RefusalError("it redirects to another host, which gpuops does not follow")
         response.raw = io.BytesIO(_bounded(response))
         return response
 
-    def _is_origin(self, url: str) -> bool:
-        return url.startswith(f"{self.origin}/")
+
+def _origin(url: str) -> tuple[str | None, str | None, int]:
+    """Return scheme, host and port of a URL in their one form."""
+    try:
+        parsed = parse_url(url)
+    except LocationParseError:
+        return None, None, 0
+    return parsed.scheme, parsed.host, parsed.port or 443
 
 
 def _bounded(response: requests.Response) -> bytes:
@@ -117,8 +156,8 @@ class Https:
 
     def __init__(self, bmc: Bmc, password: Secret, ends: float) -> None:
         origin = f"https://{bmc.address}"
-        basic = base64.b64encode(f"{bmc.user}:{password.reveal()}".encode()).decode()
-        self._adapter = _Adapter(origin, Secret(f"Basic {basic}"), _tls(bmc.certificate))
+        credentials = base64.b64encode(f"{bmc.user}:{password.reveal()}".encode()).decode()
+        self._adapter = _Adapter(origin, Secret(credentials), _tls(bmc.certificate))
         self._client = redfish.redfish_client(
             origin, max_retry=0, check_connectivity=False, https_adapter=self._adapter
         )
@@ -150,7 +189,7 @@ class Https:
             cause = error.__cause__
             if isinstance(cause, RefusalError):
                 raise cause from None
-            raise RefusalError(_reason(self._bmc, cause)) from error
+            raise RefusalError(_reason(self._bmc, cause, seconds)) from error
         except redfish.rest.v1.JsonDecodingError as error:  # its name for an address that cannot be requested
             raise RefusalError(f'"https://{self._bmc.address}{address}" is not an address') from error
 
@@ -168,11 +207,7 @@ class Https:
 
     def cut(self) -> None:
         """Break every connection, so that a thread that waits for the BMC ends."""
-        sockets, self._adapter.sockets[:] = self._adapter.sockets[:], []
-        for sock in sockets:
-            with contextlib.suppress(OSError):  # it may be closed already
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+        self._adapter.line.cut()
         self._adapter.close()
 
 
@@ -201,10 +236,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__
 
 
-def _reason(bmc: Bmc, error: BaseException | None) -> str:
+def _reason(bmc: Bmc, error: BaseException | None, seconds: float) -> str:
     causes = list(_causes(error))
     if any(isinstance(each, (requests.Timeout, TimeoutError)) for each in causes):
-        return f"no answer from {bmc.address} within {_STEP_SECONDS:g} s"
+        return f"no answer from {bmc.address} within {seconds:.0f} s"
     if any(isinstance(each, requests.exceptions.SSLError) for each in causes):
         verify = next((e.verify_message for e in causes if isinstance(e, ssl.SSLCertVerificationError)), "")
         why = verify or " ".join(str(causes[-1]).split())[:160]

@@ -2,10 +2,12 @@
 
 import json
 import logging
+import pathlib
 import socket
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from tests.unit.transport.bmc_server import PASSWORD, POWER, TREE, USER, certificate, reply, serving
@@ -27,6 +29,16 @@ PATH = "/redfish/v1/Chassis/1/Power"
 def bmc(tmp_path):
     with serving(tmp_path) as server:
         yield server
+
+
+def open_files():
+    folder = pathlib.Path("/proc/self/fd")
+    return len([*folder.iterdir()]) if folder.is_dir() else 0
+
+
+def hang_up(handler):
+    handler.close_connection = True
+    handler.connection.shutdown(socket.SHUT_RDWR)
 
 
 def refused(answer):
@@ -83,6 +95,35 @@ class TestTrust:
         monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
         assert bmc.ask().exit == 0
         assert {auth for _, _, auth, _ in bmc.requests} == {BASIC}
+
+    @pytest.mark.parametrize("name", ["localhost", "LocalHost", "LOCALHOST"])
+    def test_name_may_be_in_any_case(self, bmc, name):
+        named = replace(bmc.bmc(), address=f"{name}:{bmc.port}")
+        assert BmcReading("n1", named, [Resources((POWER,), timeout_seconds=5)]).answers()[0].exit == 0
+
+    def test_connection_that_it_closes_is_opened_again(self, bmc):
+        def answer(handler):
+            reply(handler, 200, TREE[handler.path.rstrip("/")])
+            handler.close_connection = True
+
+        bmc.answer = answer
+        before = open_files()
+        assert bmc.ask(*[POWER] * 3).exit == 0
+        assert open_files() <= before + 4
+
+    def test_connection_that_breaks_is_tried_once_more(self, bmc):
+        def answer(handler):
+            if len(bmc.requests) % 2:
+                hang_up(handler)
+            else:
+                reply(handler, 200, TREE[handler.path.rstrip("/")])
+
+        bmc.answer = answer
+        assert bmc.ask().exit == 0
+        bmc.answer = hang_up
+        before = len(bmc.requests)
+        assert refused(bmc.ask()).startswith("cannot connect to 127.0.0.1")
+        assert len(bmc.requests) == before + 2
 
 
 class TestRefusals:
