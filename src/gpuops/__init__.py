@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from gpuops.events import Activity, Event, GateDone, HostDone, LeftOut, Note, Progress, RoundStarted, StepDone
     from gpuops.facts import Facts
-    from gpuops.inventory import GpuCable, Host, Power, Psu
+    from gpuops.inventory import Bmc, GpuCable, Host, Power, Psu
     from gpuops.judging import Finding, NotApplicable, check
     from gpuops.operations.simulate import simulate
     from gpuops.operations.simulate_program import simulate_program
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from gpuops.results.repair import Repair
     from gpuops.results.topology import NodeTopologies
     from gpuops.secret import Secret
-    from gpuops.shell import Command, Completed, Files, read_files
+    from gpuops.shell import Command, Completed, Files, Resources, read_files
     from gpuops.transport.host_keys import HostKeys
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "Answers",
     "AuthenticationError",
     "BecomeError",
+    "Bmc",
     "CancelledError",
     "Catalogue",
     "Change",
@@ -184,6 +185,7 @@ __all__ = [
     "RenderRequest",
     "Repair",
     "Report",
+    "Resources",
     "RoundStarted",
     "RunRequest",
     "Secret",
@@ -216,6 +218,7 @@ _HOMES = {
     "Answers": "results.answers",
     "AuthenticationError": "errors",
     "BecomeError": "errors",
+    "Bmc": "inventory",
     "CancelledError": "errors",
     "Catalogue": "catalogue",
     "Change": "playbook.task",
@@ -297,6 +300,7 @@ _HOMES = {
     "RenderRequest": "requests",
     "Repair": "results.repair",
     "Report": "results.health",
+    "Resources": "shell",
     "RoundStarted": "events",
     "RunRequest": "requests",
     "Secret": "secret",

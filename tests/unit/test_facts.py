@@ -9,7 +9,7 @@ from gpuops import facts
 from gpuops.errors import InputError
 from gpuops.facts import Facts
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command, Completed, Files
+from gpuops.shell import Command, Completed, Files, Resources
 
 UPTIME = Probe("uptime", Command(("uptime",)), parse=lambda answer: answer.out.strip())
 WORDS = Probe("words", Command(("uptime",), timeout_seconds=99), parse=lambda answer: answer.out.split())
@@ -192,3 +192,19 @@ def test_a_file_among_many_that_is_no_facts_is_named(many):
 def test_values_that_no_process_can_hand_over_are_loaded_all_the_same(many):
     opaque = Probe("opaque", UPTIME.question, parse=lambda answer: lambda: answer.out)
     assert facts.load_folder(many, [opaque])[0][opaque]() == "up 3 days\n"
+
+
+def test_answers_of_a_bmc_are_saved_and_restored(tmp_path):
+    power = Probe(
+        "power", Resources(("/redfish/v1/Chassis/*/Power",), 120.0), parse=lambda answer: json.loads(answer.out)
+    )
+    answers = (Completed("n1", power.question, 0, '{"/redfish/v1/Chassis/1/Power": {"é": []}}', seconds=1.5),)
+    (tmp_path / "n1.json").write_text(facts.to_document(facts.read("n1", NOON, answers, [power], keep_answers=True)))
+    loaded = facts.load(tmp_path / "n1.json", [power])
+    assert loaded[power] == {"/redfish/v1/Chassis/1/Power": {"é": []}}
+    document = json.loads((tmp_path / "n1.json").read_text())
+    assert document["answers"][0]["kind"] == "resources"
+    document["answers"][0]["question"]["paths"] = "/redfish/v1"
+    (tmp_path / "n1.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match="paths is '/redfish/v1'"):
+        facts.load(tmp_path / "n1.json", [power])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpuops.inventory.bmc import Bmc
 from gpuops.inventory.group import Group
 from gpuops.inventory.host import GpuCable, Host, Port, Power, Psu
 from gpuops.inventory.inventory import Inventory, find
 
-__all__ = ["GpuCable", "Group", "Host", "Inventory", "Port", "Power", "Psu", "find"]
+__all__ = ["Bmc", "GpuCable", "Group", "Host", "Inventory", "Port", "Power", "Psu", "find"]

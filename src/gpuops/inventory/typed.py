@@ -66,7 +66,7 @@ class Values:
             for key in BMC_VARS.keys() & nodes.keys():
                 fields[BMC_VARS[key][0]] = self._once(BMC_VARS[key][1], key, nodes[key])
         except OpaqueError as error:
-            self.warnings.setdefault(BMC_PASSWORD, f"{error}; gpuops does not ask the BMC")
+            self.warnings.setdefault("bmc", f"{error}; gpuops does not ask the BMC")
             return {}
         if BMC_PASSWORD in nodes:
             fields["password"], warning = self._once(read_bmc_password, BMC_PASSWORD, nodes[BMC_PASSWORD])

@@ -58,7 +58,7 @@ class RedundancyGroup:
     name: str
     health: str
     needed: int | None
-    members: frozenset[str]
+    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _groups(kind: Kind, source: Body, key: str) -> Iterator[RedundancyGroup]:
             _text(body, "Name") or f"{kind} redundancy",
             _text(_map(body.get("Status")), "Health"),
             None if needed is None else int(needed),
-            frozenset(filter(None, map(_id, links))),
+            tuple(filter(None, map(_id, links))),
         )
 
 
