@@ -63,39 +63,42 @@ def redfish(
         message = "the BMC reports that the machine is off, but the node answers: it is the BMC of another machine"
         yield Finding(message, expected="On", found="Off", part="bmc", severity="warn", code="power-state")
     boot = booted_at(machine, now)
-    named = {finding.code for finding in parts.values()}
+    named = {finding.code for finding in parts.values()} | {part.id for part in report.parts if part.name in parts}
     for entry in _standing(report.entries):
-        if _CODES.get(entry.sensor[0]) not in named and not any(
-            part.id == entry.origin for part in _named(report, parts)
-        ):
+        if not named & {_CODES.get(entry.sensor[0]), entry.origin or None}:
             yield _event(entry, boot)
     for log in report.logs:
         yield from _log(log, report.entries, boot)
 
 
 def _supplies(report: RedfishReport) -> Iterator[Finding]:
-    parts = [part for part in report.parts if part.kind == "supply"]
-    present = [part for part in parts if part.state not in _NOT_JUDGED]
+    supplies = [part for part in report.parts if part.kind == "supply"]
+    present = [part for part in supplies if part.state not in _NOT_JUDGED]
+    findings = [*_bad(report, present), *_absent(report, supplies, {kind_of(part.name) for part in present})]
+    yield from findings
+    for group in (group for group in report.groups if group.kind == "supply" and group.health in _BAD and not findings):
+        message = f"{group.name}: {group.health}"
+        yield Finding(
+            message, expected="OK", found=group.health, part=PartName(group.name), severity="warn", code="supply"
+        )
+
+
+def _bad(report: RedfishReport, present: Sequence[HardwarePart]) -> Iterator[Finding]:
     good = [part for part in present if not _is_dead(part)]
-    bad = [part for part in present if _fault(part)]
-    for part in bad:
-        groups = [group for group in report.groups if _covers(group, part)]
-        lost = next((group for group in groups if _is_lost(group, good)), None)
+    for part in (part for part in present if _fault(part)):
+        lost = next((group for group in _groups(report, part) if _is_lost(group, good)), None)
         tail = f"; {lost.name} is lost" if lost else ""
         fails = lost is not None or (_is_dead(part) and 2 * len(good) <= len(present))
         yield _finding(part, f"power supply {part.name}: {_fault(part)}{tail}", fails=fails)
-    kinds = {kind_of(part.name) for part in present}
-    for part in (part for part in parts if part.state == "Absent" and kind_of(part.name) in kinds):
-        groups = [group for group in report.groups if _covers(group, part)]
+
+
+def _absent(report: RedfishReport, supplies: Sequence[HardwarePart], kinds: set[str]) -> Iterator[Finding]:
+    for part in (part for part in supplies if part.state == "Absent" and kind_of(part.name) in kinds):
+        groups = _groups(report, part)
         if not groups or any(group.health in _BAD for group in groups):
-            lost = next((group for group in groups if group.health == "Critical"), None)
-            yield _finding(part, f"power supply {part.name}: absent, its peers are present", fails=lost is not None)
-    if not bad:
-        for group in (group for group in report.groups if group.kind == "supply" and group.health in _BAD):
-            message = f"{group.name}: {group.health}"
-            yield Finding(
-                message, expected="OK", found=group.health, part=PartName(group.name), severity="warn", code="supply"
-            )
+            fails = any(group.health == "Critical" for group in groups)
+            message = f"power supply {part.name}: absent, its peers are present"
+            yield _finding(part, message, fails=fails, code="absent")
 
 
 def _fault(part: HardwarePart) -> str:
@@ -110,6 +113,10 @@ def _fault(part: HardwarePart) -> str:
 def _is_dead(part: HardwarePart) -> bool:
     """Return whether the supply gives no power; one that only needs attention does."""
     return part.health == "Critical" or part.line_input == "LossOfInput" or part.state == "UnavailableOffline"
+
+
+def _groups(report: RedfishReport, part: HardwarePart) -> list[RedundancyGroup]:
+    return [group for group in report.groups if _covers(group, part)]
 
 
 def _covers(group: RedundancyGroup, part: HardwarePart) -> bool:
@@ -144,16 +151,12 @@ def _temperatures(report: RedfishReport) -> Iterator[Finding]:
             yield _finding(part, f"temperature {part.name}: {reading}Critical", fails=False)
 
 
-def _finding(part: HardwarePart, message: str, *, fails: bool) -> Finding:
+def _finding(part: HardwarePart, message: str, *, fails: bool, code: str = "") -> Finding:
     severity: Literal["warn"] | None = None if fails else "warn"
     found = " ".join(filter(None, (part.state, part.health, part.line_input))) or "no status"
     chassis = "".join(part.id.split("/")[4:5])
     name = PartName(part.name, f"{part.name} (BMC, chassis {chassis})")
-    return Finding(message, expected="Enabled OK", found=found, part=name, severity=severity, code=part.kind)
-
-
-def _named(report: RedfishReport, findings: dict[str, Finding]) -> Iterator[HardwarePart]:
-    yield from (part for part in report.parts if part.name in findings)
+    return Finding(message, expected="Enabled OK", found=found, part=name, severity=severity, code=code or part.kind)
 
 
 def _standing(entries: Sequence[RedfishEntry]) -> list[RedfishEntry]:

@@ -20,6 +20,7 @@ GpuopsError
 │   ├── LostError                  the connection broke during a command
 │   │   └── EndedError                 a program that should keep running on the node ended
 │   └── BecomeError                the node did not grant root
+├── BmcError                   3   a BMC that could not be read; always turned into an answer
 ├── LockedError                4   another run holds the lock
 └── CancelledError           130   ended by Ctrl-C or `Cluster.cancel`
 Interrupted                  130   Ctrl-C, a KeyboardInterrupt that carries the partial result
@@ -162,6 +163,12 @@ class BecomeError(NodeError):
     """Failed escalation: the node did not grant root."""
 
     usual_kind: ClassVar[UnreachableKind] = "become"
+
+
+class BmcError(GpuopsError):
+    """BMC that could not be read; the transport turns it into an answer, so it never ends a run."""
+
+    exit_code = 3
 
 
 class LockedError(GpuopsError):

@@ -72,7 +72,7 @@ class Resources:
     timeout_seconds: float = field(default=10.0, compare=False)
 
     def __str__(self) -> str:
-        """Return who is asked."""
+        """Return the source of the answer."""
         return "the BMC (Redfish)"
 
 

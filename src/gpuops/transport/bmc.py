@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuops.errors import BmcError
 from gpuops.inventory.bmc import Bmc
 from gpuops.secret import Secret
 from gpuops.shell import Completed, Resources
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 PASSWORD_VARIABLE = "GPUOPS_BMC_PASSWORD"  # noqa: S105 - the name of the variable
 _LONGEST_PASSWORD = 4096
 _SLACK_SECONDS = 1.0
-
-
-class SettingError(Exception):
-    """One sentence: what the inventory or this machine lacks to ask a BMC."""
 
 
 class BmcReading:
@@ -76,7 +73,7 @@ class BmcReading:
 
     def _answered(self, question: Resources, ends: float) -> Completed:
         try:
-            from gpuops.transport.redfish_https import Https, RefusalError  # noqa: PLC0415 - an extra, loaded on use
+            from gpuops.transport.redfish_https import Https  # noqa: PLC0415 - an extra, loaded on use
         except ImportError:
             return Completed(self._node, question, 1, err="gpuops needs redfish: pip install 'gpuops[redfish]'")
         began = time.monotonic()
@@ -85,7 +82,7 @@ class BmcReading:
             if self._stopped:  # in the meantime, by a thread that could not see the connection yet
                 self._https.cut()
             out = json.dumps(read_paths(question.paths, self._https.get))
-        except (SettingError, RefusalError, RecursionError) as error:
+        except (BmcError, RecursionError) as error:
             return Completed(self._node, question, 1, err=str(error), seconds=time.monotonic() - began)
         except TimeoutError:
             return self._timed_out(question)
@@ -94,14 +91,14 @@ class BmcReading:
 
 def _credentials(bmc: Bmc | None) -> tuple[Bmc, Secret]:
     if bmc is None or not bmc.user:
-        raise SettingError("the inventory sets bmc_address but no bmc_user")
+        raise BmcError("the inventory sets bmc_address but no bmc_user")
     if bmc.password is not None:
         return bmc, bmc.password
     if bmc.password_file:
         return bmc, _password_in(Path(bmc.password_file))
     password = os.environ.get(PASSWORD_VARIABLE, "")
     if not password:
-        raise SettingError(f"no password: set bmc_password_file in the inventory, or {PASSWORD_VARIABLE}")
+        raise BmcError(f"no password: set bmc_password_file in the inventory, or {PASSWORD_VARIABLE}")
     return bmc, Secret(password)
 
 
@@ -111,16 +108,16 @@ def _password_in(path: Path) -> Secret:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise SettingError(f"bmc_password_file {path} is not a regular file")
+                raise BmcError(f"bmc_password_file {path} is not a regular file")
             if status.st_mode & 0o077:
-                raise SettingError(f"bmc_password_file {path}: others may use it; fix it with: chmod 600 {path}")
+                raise BmcError(f"bmc_password_file {path}: others may use it; fix it with: chmod 600 {path}")
             line = file.readline(_LONGEST_PASSWORD)
     except OSError as error:
-        raise SettingError(f"bmc_password_file {path} cannot be read: {error.strerror}") from error
+        raise BmcError(f"bmc_password_file {path} cannot be read: {error.strerror}") from error
     try:
         password = line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         password = ""
     if not password:
-        raise SettingError(f"bmc_password_file {path} has no password in its first line")
+        raise BmcError(f"bmc_password_file {path} has no password in its first line")
     return Secret(password)

@@ -28,6 +28,7 @@ from urllib3.connection import HTTPSConnection
 from urllib3.exceptions import LocationParseError
 from urllib3.util import parse_url
 
+from gpuops.errors import BmcError
 from gpuops.inventory.bmc import Bmc
 from gpuops.secret import Secret
 from gpuops.transport.redfish_walk import Body
@@ -42,10 +43,6 @@ _ABSENT = (404, 405, 410, 501)
 
 for _name in ("redfish", "urllib3"):  # otherwise they print what a BMC sent to stderr
     logging.getLogger(_name).addHandler(logging.NullHandler())
-
-
-class RefusalError(Exception):
-    """One sentence: why the BMC was not read."""
 
 
 class _Line:
@@ -111,9 +108,9 @@ class _Adapter(HTTPAdapter):
         """Leave the pool as it is: it verifies already."""
 
     def send(self, request: requests.PreparedRequest, *_: Any, timeout: Any = None, **__: Any) -> requests.Response:
-        """Send a GET to the origin; raise `RefusalError` for anything else, and for a redirect away from it."""
+        """Send a GET to the origin; raise `BmcError` for anything else, and for a redirect away from it."""
         if request.method != "GET" or _origin(str(request.url)) != self._origin:
-            raise RefusalError(f"gpuops does not send {request.method} to {request.url}")
+            raise BmcError(f"gpuops does not send {request.method} to {request.url}")
         request = request.copy()  # redirects start from the original, without credentials
         request.headers["Authorization"] = f"Basic {self._credentials.reveal()}"
         request.headers["Accept-Encoding"] = "identity"
@@ -127,7 +124,7 @@ class _Adapter(HTTPAdapter):
         target = urljoin(str(request.url), response.headers.get("location", ""))
         if response.is_redirect and _origin(target) != self._origin:
             response.raw.close()
-            raise RefusalError("it redirects to another host, which gpuops does not follow")
+            raise BmcError("it redirects to another host, which gpuops does not follow")
         response.raw = io.BytesIO(_bounded(response))
         return response
 
@@ -147,7 +144,7 @@ def _bounded(response: requests.Response) -> bytes:
         body += chunk
         if len(body) > MOST_BYTES:
             response.raw.close()
-            raise RefusalError(f"{response.url} is longer than {MOST_BYTES >> 20} MiB")
+            raise BmcError(f"{response.url} is longer than {MOST_BYTES >> 20} MiB")
     return bytes(body)
 
 
@@ -166,20 +163,20 @@ class Https:
         self._reads = self._bytes = 0
 
     def get(self, address: str) -> Body | None:
-        """Return the resource at ``address``, None if there is none; raise `RefusalError` for all else."""
+        """Return the resource at ``address``, None if there is none; raise `BmcError` for all else."""
         self._reads += 1
         if self._reads > MOST_RESOURCES:
-            raise RefusalError(f"it has more than {MOST_RESOURCES} resources to read")
+            raise BmcError(f"it has more than {MOST_RESOURCES} resources to read")
         left = self._ends - time.monotonic()
         if left <= 0:
             raise TimeoutError
         answer = self._answer(address, min(left, _STEP_SECONDS))
         if answer.status in (401, 403):
-            raise RefusalError(f'it refused the login of user "{self._bmc.user}" (HTTP {answer.status} for {address})')
+            raise BmcError(f'it refused the login of user "{self._bmc.user}" (HTTP {answer.status} for {address})')
         if answer.status in _ABSENT:
             return None
         if answer.status != 200:
-            raise RefusalError(f"it answered {address} with HTTP {answer.status}")
+            raise BmcError(f"it answered {address} with HTTP {answer.status}")
         return self._body(address, answer.read)
 
     def _answer(self, address: str, seconds: float) -> Any:
@@ -187,22 +184,22 @@ class Https:
             return self._client.get(address, timeout=seconds)
         except redfish.rest.v1.RetriesExhaustedError as error:
             cause = error.__cause__
-            if isinstance(cause, RefusalError):
+            if isinstance(cause, BmcError):
                 raise cause from None
-            raise RefusalError(_reason(self._bmc, cause, seconds)) from error
+            raise BmcError(_reason(self._bmc, cause, seconds)) from error
         except redfish.rest.v1.JsonDecodingError as error:  # its name for an address that cannot be requested
-            raise RefusalError(f'"https://{self._bmc.address}{address}" is not an address') from error
+            raise BmcError(f'"https://{self._bmc.address}{address}" is not an address') from error
 
     def _body(self, address: str, data: bytes) -> Body:
         self._bytes += len(data)
         if self._bytes > MOST_BYTES_IN_ALL:
-            raise RefusalError(f"its resources are longer than {MOST_BYTES_IN_ALL >> 20} MiB in all")
+            raise BmcError(f"its resources are longer than {MOST_BYTES_IN_ALL >> 20} MiB in all")
         try:
             body = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise RefusalError(f"it answered {address} with something else than JSON") from error
+            raise BmcError(f"it answered {address} with something else than JSON") from error
         if not isinstance(body, dict):
-            raise RefusalError(f"it answered {address} with JSON that is not an object")
+            raise BmcError(f"it answered {address} with JSON that is not an object")
         return body
 
     def cut(self) -> None:
@@ -221,7 +218,7 @@ def _tls(certificate: str) -> dict[str, Any]:
     try:
         context = ssl.create_default_context(cafile=certificate or None)
     except (OSError, ssl.SSLError) as error:
-        raise RefusalError(f"bmc_certificate {certificate} cannot be read: {error.strerror or error}") from error
+        raise BmcError(f"bmc_certificate {certificate} cannot be read: {error.strerror or error}") from error
     # the BMC's own certificate may be given in place of its CA's
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return {"ssl_context": context}

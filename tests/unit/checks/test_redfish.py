@@ -126,8 +126,8 @@ class TestSupplies:
             ([supply(1), supply(2, "Absent", None)], [], ["warn"]),
             ([supply(1), supply(2, "Absent", None)], [group("OK")], []),
             ([supply(1), supply(2, "Absent", None)], [group("OK", members=(1, 2))], []),
-            ([supply(1), supply(2, "Absent", None)], [group("Warning")], ["warn", "warn"]),
-            ([supply(1), supply(2, "Absent", None)], [group("Critical")], ["fail", "warn"]),
+            ([supply(1), supply(2, "Absent", None)], [group("Warning")], ["warn"]),
+            ([supply(1), supply(2, "Absent", None)], [group("Critical")], ["fail"]),
             ([supply(1, "Absent", None), supply(2, "Absent", None)], [], []),
             ([supply(1), {**supply(2, "Absent", None), "Name": "Battery backup"}], [], []),
         ],
@@ -239,6 +239,16 @@ class TestEvents:
         origin = {"OriginOfCondition": {"@odata.id": f"{CHASSIS}/Power#/1"}}
         bodies = {**power(supply(1, **DEAD), supply(2)), **log(event(1, SensorType=None, Links=origin))}
         assert told(bodies) == [("PS1", "fail", "supply")]
+
+    def test_event_without_origin_is_told_beside_a_part_without_id(self, told):
+        nameless = {"Name": "Fan 1", "Status": status(health="Critical")}
+        found = told({**thermal(nameless), **log(event(1, SensorType=None))})
+        assert [code for _, _, code in found] == ["fan", "event"]
+
+    def test_empty_bay_hides_no_event_of_another_supply(self, told):
+        bodies = power(supply(1), supply(2), supply(3, "Absent", None))
+        found = told({**bodies, **log(event(1, SensorType="Power Supply / Converter"))})
+        assert [(severity, code) for _, severity, code in found] == [("warn", "absent"), ("fail", "event")]
 
     def test_full_log_warns(self, told):
         full = log(event(1, severity="OK"), MaxNumberOfRecords=1, OverWritePolicy="NeverOverWrites")

@@ -10,7 +10,7 @@ class Bmc:
     """``supplies`` and ``fans`` are numbered from 1. ``events`` are the log's rows, without their number and date.
 
     A ``redundancy`` sensor exists only if its text is set. Over Redfish it has the newer schema if ``subsystems``, and
-    lets nobody in if ``refuses_login``.
+    answers every request with 401 if ``refuses_login``.
     """
 
     supplies: int = 6

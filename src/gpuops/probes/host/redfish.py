@@ -76,7 +76,7 @@ class RedfishEntry:
     """An entry of an event log. ``created`` is the BMC's time; None if its clock was not set.
 
     ``sensor`` is type and number (None if the entry names none), ``origin`` the id of the part. ``cleared``: it ends
-    what earlier entries of its sensor began. ``resolved``: somebody, or the BMC, marked it so.
+    what earlier entries of its sensor began. ``resolved``: a user, or the BMC, marked it so.
     """
 
     id: str
