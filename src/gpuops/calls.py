@@ -102,6 +102,7 @@ _ONE_AT_A_TIME = (
 _RECORDED = (
     ValidateRequest,
     MeasureRequest,
+    PreflightRequest,
     ProvisionRequest,
     FixRequest,
     OnboardRequest,

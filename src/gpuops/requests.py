@@ -171,6 +171,7 @@ class PreflightRequest(Request["Diagnosis"]):
     command: Sequence[str]
     force_busy: Sequence[str] = ()
     hostfile_text: Mapping[str, str] | None = field(default=None, hash=False)
+    save_run: bool = True
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,7 @@ class FixRequest(Request["Repair"]):
     check: str
     check_only: bool = False
     force: bool = False
+    save_run: bool = True
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,7 @@ class OnboardRequest(Request["Onboarding"]):
     without: Sequence[str] = ()
     engine: str = "auto"
     break_lock: bool = False
+    save_run: bool = True
 
 
 @dataclass(frozen=True)

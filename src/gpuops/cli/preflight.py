@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 @click.command(cls=WithWords)
 @OPTIONS["force_busy"]
+@OPTIONS["save_run"]
 @shows("table", "json")
 @reaches
 @click.argument("words", nargs=-1, metavar="-- LAUNCH COMMAND…", type=click.UNPROCESSED)
 @exits(failed="something keeps the job from starting", incomplete="a node did not answer, or is not proved idle")
-def command(cluster: Cluster, output: Output, words: tuple[str, ...], force_busy: tuple[str, ...]) -> int:
+def command(
+    cluster: Cluster, output: Output, words: tuple[str, ...], force_busy: tuple[str, ...], *, save_run: bool
+) -> int:
     """Explain why a job cannot start and what to change.
 
     The command after -- is read as its launcher would read it (torchrun, deepspeed, mpirun, srun), but not run.
@@ -35,7 +38,7 @@ def command(cluster: Cluster, output: Output, words: tuple[str, ...], force_busy
 
     if not words:
         raise click.UsageError("missing launch command; put it after --: gpuops preflight -- torchrun … train.py")
-    diagnosis = carry_out(cluster, PreflightRequest(words, force_busy, _Texts()))
+    diagnosis = carry_out(cluster, PreflightRequest(words, force_busy, _Texts(), save_run))
     output.publish(table=lambda page: preflight.lines(diagnosis, page), json=lambda _: diagnosis.to_json())
     return exit_code(diagnosis)
 

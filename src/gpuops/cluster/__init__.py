@@ -253,9 +253,10 @@ class Cluster(Measurements):
         *,
         force_busy: Sequence[str] = (),
         hostfile_text: Mapping[str, str] | None = None,
+        save_run: bool = True,
     ) -> Diagnosis:
         """Explain why the job that ``command`` launches cannot start, and which line to change."""
-        return self.ask(PreflightRequest(command, force_busy, hostfile_text))
+        return self.ask(PreflightRequest(command, force_busy, hostfile_text, save_run))
 
     def place(
         self,
@@ -308,9 +309,9 @@ class Cluster(Measurements):
             ProvisionRequest(playbook, check, extra_vars, tags, skip_tags, start_at, resume, retry, force, break_lock)
         )
 
-    def fix(self, check: str, *, check_only: bool = False, force: bool = False) -> Repair:
+    def fix(self, check: str, *, check_only: bool = False, force: bool = False, save_run: bool = True) -> Repair:
         """Apply the fix for the finding of ``check``, and judge the hosts again."""
-        return self.ask(FixRequest(check, check_only, force))
+        return self.ask(FixRequest(check, check_only, force, save_run))
 
     def host_keys(self) -> Answers[HostKeys]:
         """Return the keys that hosts show and those that are recorded, without logging in."""
@@ -329,9 +330,10 @@ class Cluster(Measurements):
         without: Sequence[str] = (),
         engine: str = "auto",
         break_lock: bool = False,
+        save_run: bool = True,
     ) -> Onboarding:
         """Take bare hosts through every gate to admission."""
-        return self.ask(OnboardRequest(playbook, group, burn_in, without, engine, break_lock))
+        return self.ask(OnboardRequest(playbook, group, burn_in, without, engine, break_lock, save_run))
 
     def admit(self, *, reason: str = "by hand", force: bool = False) -> Transition:
         """Let hosts take jobs if they passed every gate of onboarding."""

@@ -6,10 +6,10 @@ import datetime as dt
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gpuops.collective.measurement import Measurement
 from gpuops.errors import LockedError, OutputError
 from gpuops.results import recorded
 from gpuops.results.health import Report
+from gpuops.secret import redact
 from gpuops.store import Runs
 from gpuops.store.records import RunRecord
 from gpuops.workspace import Workspace
@@ -38,10 +38,8 @@ def keep(work: Workspace, request: object, result: R) -> R:
     return saved  # type: ignore[no-any-return]
 
 
-def _record(work: Workspace, result: object) -> RunRecord | None:
-    if isinstance(result, Report):
-        return recorded.of_report(result, {host.name: host for host in work.hosts}, work.operator)
-    if isinstance(result, Measurement):
-        began = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=result.seconds)
-        return recorded.of_measurement(result, began, work.operator, work.invocation, work.nodes.name)
-    return None
+def _record(work: Workspace, result: Any) -> RunRecord | None:
+    began = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=result.seconds)
+    command, inventory = redact(work.invocation), redact(work.nodes.name)
+    run = RunRecord("", began, result.seconds, result.conclusion(), work.operator, command, inventory)
+    return recorded.record(result, run, {host.name: host for host in work.hosts})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import singledispatch
 from typing import Any
 
 from gpuops.collective.measurement import Measurement
+from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.remedies import fix_for, fix_in_common
@@ -15,9 +16,12 @@ from gpuops.judging import Finding
 from gpuops.placement import GpuShape, NodeShape, shape_of
 from gpuops.probes.host.system import system
 from gpuops.probing import Unknown
+from gpuops.reasons import Objection
 from gpuops.results.figures import figures_of
 from gpuops.results.health import HostReport, Report, format_exclusion
+from gpuops.results.life import Onboarding
 from gpuops.results.parts import parts_of
+from gpuops.results.repair import Repair
 from gpuops.secret import redact
 from gpuops.store.records import FLEET, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
@@ -27,21 +31,58 @@ SHARED = "shared "
 """Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
 
 
-def of_report(report: Report, hosts: Mapping[str, Host], who: str) -> RunRecord:
-    """Return the record of a validation."""
-    run = report.run
-    return RunRecord(
-        "validate",
-        run.started_at,
-        run.seconds,
-        report.conclusion(),
-        who,
-        redact(run.command),
-        redact(run.inventory),
-        run.level,
-        {host.name: _visit(host, report.facts.get(host.name), hosts) for host in report.hosts},
-        tuple(_seen(finding) for verdict in report.cluster_verdicts for finding in verdict.findings),
-    )
+@singledispatch
+def record(result: object, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord | None:  # noqa: ARG001 - for a kind
+    """Return ``run`` with what ``result`` says about the nodes; None if results of this kind are not kept."""
+    return None
+
+
+@record.register
+def _(result: Report, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:
+    nodes = {host.name: _visit(host, result.facts.get(host.name), hosts) for host in result.hosts}
+    fleet = tuple(_seen(finding) for verdict in result.cluster_verdicts for finding in verdict.findings)
+    return replace(run, verb="validate", level=result.run.level, began=result.run.started_at, nodes=nodes, fleet=fleet)
+
+
+@record.register
+def _(result: Repair, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:  # noqa: ARG001
+    left = {node: objection.why for node, objection in result.blocked.items()}
+    left |= {node: excluded.why for node, excluded in result.excluded.items()}
+    judged = {
+        verdict.node: Visit(
+            verdict.status,
+            checks={verdict.check: verdict.status},
+            findings=tuple(_seen(finding, verdict.node) for finding in verdict.findings),
+        )
+        for verdict in result.verdicts
+        if verdict.node
+    }
+    return replace(run, verb="fix", level=result.check, nodes={**_left_out(left), **judged})
+
+
+@record.register
+def _(result: Diagnosis, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:  # noqa: ARG001
+    causes = {node: f"{cause.test}: {cause.why}" for cause in reversed(result.causes) for node in cause.nodes}
+    nodes = {host: Visit("fail", redact(causes[host])) if host in causes else Visit("pass") for host in result.hosts}
+    left = {node: excluded.why for node, excluded in result.excluded.items() if node not in causes}
+    return replace(run, verb="preflight", nodes={**nodes, **_left_out(left)})
+
+
+@record.register
+def _(result: Onboarding, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:  # noqa: ARG001
+    nodes = {
+        name: Visit("fail" if each.stopped_at else "pass", _stop(each.stopped_at, each.objection))
+        for name, each in result.nodes.items()
+    }
+    return replace(run, verb="onboard", nodes=nodes)
+
+
+def _stop(gate: str | None, objection: Objection | None) -> str:
+    return redact(f"stopped at {gate}: {objection.why}") if gate and objection else ""
+
+
+def _left_out(reasons: Mapping[str, str]) -> dict[str, Visit]:
+    return {node: Visit("skipped", redact(why)) for node, why in reasons.items()}
 
 
 def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> Visit:
@@ -93,27 +134,16 @@ def shape_from(document: Mapping[str, Any]) -> NodeShape:
     )
 
 
-def of_measurement(
-    measurement: Measurement, began: dt.datetime, who: str, command: str = "", inventory: str = ""
-) -> RunRecord:
-    """Return the record of an all-reduce measurement: what was blamed, and the bandwidth of groups and pairs."""
+@record.register
+def _(result: Measurement, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:  # noqa: ARG001
     found: dict[str, list[SeenFinding]] = {}
-    for each in _blamed(measurement):
+    for each in _blamed(result):
         found.setdefault(each.key.node, []).append(each)
-    measured = {node for group in _groups(measurement) for node in group.nodes}
-    return RunRecord(
-        "allreduce",
-        began,
-        measurement.seconds,
-        measurement.conclusion(),
-        who,
-        redact(command),
-        redact(inventory),
-        nodes={node: _measured(node, found.get(node, ()), measurement) for node in sorted(measured)}
-        | {n: Visit("skipped", redact(why.why)) for n, why in measurement.excluded.items() if n not in measured},
-        fleet=tuple(found.get(FLEET, ())),
-        links=tuple(_links(measurement)),
-    )
+    measured = {node for group in _groups(result) for node in group.nodes}
+    nodes = {node: _measured(node, found.get(node, ()), result) for node in sorted(measured)}
+    left = _left_out({node: excluded.why for node, excluded in result.excluded.items() if node not in measured})
+    fleet, links = tuple(found.get(FLEET, ())), tuple(_links(result))
+    return replace(run, verb="allreduce", nodes={**nodes, **left}, fleet=fleet, links=links)
 
 
 def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:

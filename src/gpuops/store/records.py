@@ -175,8 +175,9 @@ class Changes:
     """Findings of a run compared with the nodes' findings before it.
 
     ``gone``: the check passed now. ``unseen``: findings from before whose checks could not look, or were not asked.
-    ``since`` is the latest earlier run that judged one of these nodes; None if there is none. ``no_longer_assessed``
-    are the nodes that too little is known about now, though they were assessed in their run before, or had none.
+    ``since`` is the latest earlier run of the same verb that saw one of these nodes; None if there is none.
+    ``no_longer_assessed`` are the nodes that too little is known about now, though they were assessed in their run
+    before, or had none.
     """
 
     since: RunSummary | None

@@ -65,7 +65,7 @@ class Runs(Database):
     def save(self, record: RunRecord) -> tuple[int, Changes]:
         """Save a run; return its number, and what changed on its nodes since the runs before."""
         with self._translated_errors(), self._transaction():
-            before = {node: self._previous(node) for node in record.nodes}
+            before = {node: self._previous(node, record.verb) for node in record.nodes}
             since = self.run(max((number for number, _ in before.values()), default=0))
             lost = [n for n, v in record.nodes.items() if v.status == "unknown" and before[n][1] != "unknown"]
             number = self._insert(record)
@@ -91,10 +91,13 @@ class Runs(Database):
         found = {kind: tuple(findings) for kind, findings in changes.items()}
         return number, Changes(since, **found, no_longer_assessed=tuple(lost))
 
-    def _previous(self, node: str) -> tuple[int, str]:
-        """Return the latest run that saw ``node``, and the node's status then; 0 if there is none."""
-        query = "SELECT record, status FROM visits WHERE node = ? ORDER BY record DESC LIMIT 1"
-        run, status = self._database.execute(query, (node,)).fetchone() or (0, "")
+    def _previous(self, node: str, verb: str) -> tuple[int, str]:
+        """Return the latest run of ``verb`` that saw ``node``, and the node's status then; 0 if there is none."""
+        query = (
+            "SELECT record, status FROM visits JOIN records ON number = record"
+            " WHERE node = ? AND verb = ? ORDER BY record DESC LIMIT 1"
+        )
+        run, status = self._database.execute(query, (node, verb)).fetchone() or (0, "")
         return int(run), str(status)
 
     def _insert(self, record: RunRecord) -> int:

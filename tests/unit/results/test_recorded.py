@@ -1,0 +1,54 @@
+"""What the store keeps of each kind of result."""
+
+import datetime as dt
+
+import pytest
+from tests.unit.cli.test_schemas import RECORD
+
+from gpuops.collective.preflight.causes import Cause
+from gpuops.collective.preflight.diagnosis import Diagnosis
+from gpuops.collective.preflight.launch_command import read_command
+from gpuops.judging import Finding, Verdict
+from gpuops.reasons import Excluded, Objection
+from gpuops.results.life import NodeOnboarding, Onboarding
+from gpuops.results.recorded import record
+from gpuops.results.repair import Repair
+from gpuops.store.records import RunRecord
+
+BEGAN = dt.datetime(2026, 11, 1, tzinfo=dt.timezone.utc)
+RUN = RunRecord("", BEGAN, 1.0, "ok", "alice")
+
+
+def test_a_fix_keeps_the_verdicts_after_it_and_why_others_were_left():
+    found = Finding("Xid 79", part="gpu3", severity="isolate", host="n1")
+    verdicts = (Verdict("xid", "n1", "fail", (found,)), Verdict("xid", "n2", "pass"))
+    blocked = {"n3": Objection("it takes jobs")}
+    kept = record(Repair("xid", RECORD, RECORD, verdicts, blocked), RUN, {})
+    assert (kept.verb, kept.level) == ("fix", "xid")
+    assert {node: (visit.status, visit.checks, visit.why) for node, visit in kept.nodes.items()} == {
+        "n1": ("fail", {"xid": "fail"}, ""),
+        "n2": ("pass", {"xid": "pass"}, ""),
+        "n3": ("skipped", {}, "it takes jobs"),
+    }
+    (finding,) = kept.nodes["n1"].findings
+    assert finding.key == ("n1", found.check, "gpu3", "")
+
+
+def test_a_preflight_keeps_the_first_cause_of_each_node():
+    command = read_command(("torchrun", "--nnodes=3", "--nproc-per-node=8", "train.py"), None, {})
+    causes = (Cause("rendezvous", ("n1",), "no route", "open it"), Cause("gpus", ("n1", "n2"), "7 of 8", "fix it"))
+    kept = record(Diagnosis(command, ("n1", "n2", "n3"), causes=causes), RUN, {})
+    told = {node: (visit.status, visit.why) for node, visit in kept.nodes.items()}
+    assert told == {"n1": ("fail", "rendezvous: no route"), "n2": ("fail", "gpus: 7 of 8"), "n3": ("pass", "")}
+
+
+def test_onboarding_keeps_where_each_node_stopped():
+    stopped = NodeOnboarding((), "pair", Objection("slow", excluded=Excluded("n1", "lost", "gone")), "burned_in")
+    kept = record(Onboarding({"n1": stopped, "n2": NodeOnboarding((), None, None, "admitted")}), RUN, {})
+    told = {node: (visit.status, visit.why) for node, visit in kept.nodes.items()}
+    assert told == {"n1": ("fail", "stopped at pair: slow"), "n2": ("pass", "")}
+
+
+@pytest.mark.parametrize("result", [object(), "text", None])
+def test_other_results_are_not_kept(result):
+    assert record(result, RUN, {}) is None
