@@ -58,13 +58,13 @@ def validated(lab, plant):
 
 def test_nodes_that_were_validated_a_moment_ago_are_not_asked_again(validated):
     (done, document), commands = asked(validated, lambda: place(validated, "--layout", "dp=2,tp=8"))
-    assert "2 nodes as validate saw them (run 2, " in done.stderr
+    assert "3 nodes as validate saw them (run 2, " in done.stderr
     assert "excluded: gpu02: fails gpu-lost" in done.stderr
     assert [node["name"] for node in document["nodes"]] == ["gpu01", "gpu03"]
     fresh, all_commands = asked(validated, lambda: place(validated, "--layout", "dp=2,tp=8", "--fresh"))
     assert "as validate saw" not in fresh[0].stderr
     assert fresh[1] == document
-    assert 0 < commands < all_commands / 2  # only gpu02, whose shape nobody knows, is asked
+    assert (commands, all_commands > 0) == (0, True)
 
 
 def test_an_old_validation_is_not_used(validated):

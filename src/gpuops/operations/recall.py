@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpuops.errors import LockedError, OutputError, format_count
 from gpuops.operations.health import quick_checks
 from gpuops.placement import NodeShape
+from gpuops.probing import Unknown
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
 from gpuops.results.recorded import ALL_REDUCE, SHARED, shape_from
@@ -19,9 +20,9 @@ from gpuops.workspace import Workspace
 
 @dataclass(frozen=True)
 class Recalled:
-    """A node as a recent validation saw it: its shape, and the checks that it fails."""
+    """A node as a recent validation saw it: its shape, unknown for some that fail, and the checks that it fails."""
 
-    shape: NodeShape
+    shape: NodeShape | Unknown
     fails: tuple[str, ...]
 
 
@@ -34,7 +35,7 @@ def recall(work: Workspace, max_age: float) -> dict[str, Recalled]:
     visits = {
         n: visit for n, visit in _visits(work).items() if visit.at >= oldest and checks <= visit.visit.checks.keys()
     }
-    recalled = {node: Recalled(shape_from(v.visit.shape), _fails(v)) for node, v in visits.items() if v.visit.shape}
+    recalled = {node: Recalled(_shape(v), _fails(v)) for node, v in visits.items() if v.visit.shape or _fails(v)}
     if recalled:
         _note(work, [visits[node] for node in recalled])
     return recalled
@@ -77,6 +78,10 @@ def _accusations(work: Workspace) -> list[KeptFinding]:
         work.note(f"what earlier measurements blamed is not known: {error}")
         return []
     return [finding for finding in found if finding.key.check == ALL_REDUCE and finding.status == "fail"]
+
+
+def _shape(kept: KeptVisit) -> NodeShape | Unknown:
+    return shape_from(kept.visit.shape) if kept.visit.shape else Unknown(f"not known when it failed in run {kept.run}")
 
 
 def _fails(kept: KeptVisit) -> tuple[str, ...]:

@@ -43,6 +43,9 @@ _VISIT = (
     "SELECT v.node, r.number, r.began, r.verb, v.status, v.why, v.boot, v.checks, v.shape, v.names, v.figures,"
     " v.findings FROM visits v JOIN records r ON r.number = v.record"
 )
+_SEEN_PARTS = "UPDATE parts SET last = ?, last_at = ? WHERE node = ?"
+_EMPTY_SLOT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND node = ? AND slot = ?"
+_TAKE_OUT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND serial = ? AND kind = ?"
 _WATCHED = (
     "INSERT INTO nodes VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET last_at = excluded.last_at, visits = visits + 1"
 )
@@ -177,24 +180,26 @@ class Runs(Database):
 
     def _track_parts(self, node: str, parts: Sequence[SeenPart], run: int, at: str) -> None:
         """Update where each part is; a slot that was not read keeps its part."""
-        there = {p.slot: p for p in self._parts("WHERE node = ? AND gone IS NULL", node)}
+        there = {p.slot: p.serial for p in self._parts("WHERE node = ? AND gone IS NULL", node)}
+        known = [part for part in parts if there.get(part.slot) == part.serial]
+        if len(known) == len(there):  # as in most runs; one statement instead of thirty
+            self._database.execute(f"{_SEEN_PARTS} AND gone IS NULL", (run, at, node))
+        else:
+            rows = [(run, at, node, part.slot) for part in known]
+            self._database.executemany(f"{_SEEN_PARTS} AND slot = ? AND gone IS NULL", rows)
         for part in parts:
-            known = there.get(part.slot)
-            if known and known.serial == part.serial:
-                self._database.execute(
-                    "UPDATE parts SET last = ?, last_at = ? WHERE node = ? AND slot = ? AND gone IS NULL",
-                    (run, at, node, part.slot),
-                )
-                continue
-            self._database.execute(
-                "UPDATE parts SET gone = ? WHERE gone IS NULL AND (node = ? AND slot = ? OR kind = ? AND serial = ?)",
-                (run, node, part.slot, part.kind, part.serial),
-            )
-            self._database.execute(
-                "INSERT INTO parts (kind, serial, model, node, slot, first, first_at, last, last_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (part.kind, part.serial, part.model, node, part.slot, run, at, run, at),
-            )
+            if there.get(part.slot) != part.serial:
+                self._move(node, part, run, at)
+
+    def _move(self, node: str, part: SeenPart, run: int, at: str) -> None:
+        """Record a part that came to a slot; whatever was there is gone, and so is the part from where it was."""
+        self._database.execute(_EMPTY_SLOT, (run, node, part.slot))
+        self._database.execute(_TAKE_OUT, (run, part.serial, part.kind))
+        self._database.execute(
+            "INSERT INTO parts (kind, serial, model, node, slot, first, first_at, last, last_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (part.kind, part.serial, part.model, node, part.slot, run, at, run, at),
+        )
 
     def run(self, number: int) -> RunSummary | None:
         """Return one run; None if there is none of this number."""
