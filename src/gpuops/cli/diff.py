@@ -24,7 +24,7 @@ def command(project: Project, runs: tuple[int, ...], output: Output) -> None:
     it. gpuops runs list has the numbers.
     """
     from gpuops.operations.history import diff
-    from gpuops.report import history
+    from gpuops.report.past import history
     from gpuops.results.changes import diff_document, to_json
 
     if len(runs) > 2:

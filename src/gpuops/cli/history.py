@@ -26,7 +26,7 @@ def command(project: Project, what: tuple[str, ...], output: Output) -> None:
     Without a word: repeat offenders, and the failure rate of each model. NODE: its findings, parts and figures. gpu
     SERIAL (or hca GUID, nvme SERIAL): a part in every node that it was in. link A B: the bandwidth between two nodes.
     """
-    from gpuops.report import history
+    from gpuops.report.past import history
     from gpuops.results.changes import history_document, to_json
 
     past = _past(project, what)

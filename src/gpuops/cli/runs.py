@@ -29,7 +29,8 @@ def list_(project: Project, output: Output) -> None:
     that did not come to its end can be continued: gpuops provision PLAYBOOK --resume RUN
     """
     from gpuops.playbook import journal
-    from gpuops.report import history, runs
+    from gpuops.report import runs
+    from gpuops.report.past import history
     from gpuops.results.changes import run_document
     from gpuops.store import Runs
 
@@ -67,7 +68,7 @@ def show(project: Project, run: str, output: Output) -> None:
 
 def _show_kept(project: Project, number: int, output: Output) -> None:
     from gpuops.operations.history import of_run
-    from gpuops.report import history
+    from gpuops.report.past import history
     from gpuops.results.changes import run_details, to_json
 
     run = of_run(project.store_path, number)

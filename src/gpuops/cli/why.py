@@ -24,7 +24,7 @@ def command(project: Project, node: str, output: Output) -> None:
     tried, and what to do next. No node is asked.
     """
     from gpuops.operations.history import why
-    from gpuops.report import why as report
+    from gpuops.report.past import why as report
     from gpuops.results.changes import to_json, why_document
 
     result = why(project.store_path, node)

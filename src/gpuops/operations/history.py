@@ -22,7 +22,7 @@ from gpuops.results.history import (
     series,
 )
 from gpuops.store import Runs, Store
-from gpuops.store.records import FLEET, KeptFinding, KeptPart, RunSummary
+from gpuops.store.records import FLEET, KeptFinding, KeptPart, KeptRun
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
@@ -51,7 +51,7 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
         return compare(before, after, visits, runs.findings_by_number(wanted), moved)
 
 
-def _chosen(runs: Runs, numbers: list[int]) -> tuple[RunSummary, RunSummary]:
+def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
     chosen = [_run(runs, number) for number in numbers]
     if len(chosen) == 2:
         return chosen[0], chosen[1]
@@ -66,7 +66,7 @@ def _chosen(runs: Runs, numbers: list[int]) -> tuple[RunSummary, RunSummary]:
     return before, latest
 
 
-def _run(runs: Runs, number: int) -> RunSummary:
+def _run(runs: Runs, number: int) -> KeptRun:
     run = runs.run(number)
     if run is None:
         raise InputError(f"there is no run {number} in the store; see gpuops runs list")

@@ -20,7 +20,7 @@ from gpuops.results.history import (
     RunDiff,
 )
 from gpuops.results.plain import plain
-from gpuops.store.records import Changes, KeptFinding, KeptPart, RunSummary
+from gpuops.store.records import Changes, KeptFinding, KeptPart, KeptRun
 
 
 def changes_document(changes: Changes) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def changes_document(changes: Changes) -> dict[str, Any]:
     }
 
 
-def run_document(run: RunSummary) -> dict[str, Any]:
+def run_document(run: KeptRun) -> dict[str, Any]:
     """Return a run's summary."""
     return {
         "number": run.number,

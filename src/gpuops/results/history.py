@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from gpuops.store import HostEvent
-from gpuops.store.records import FLEET, JUDGED, Changes, KeptFinding, KeptLink, KeptPart, KeptVisit, RunSummary, Visit
+from gpuops.store.records import FLEET, JUDGED, Changes, KeptFinding, KeptLink, KeptPart, KeptRun, KeptVisit, Visit
 
 FAILING = "fail"
 Points = Sequence[tuple[dt.datetime, float]]
@@ -24,7 +24,7 @@ _Z = 1.959964
 class RunDetails:
     """One run, with what it saw of each node, and its findings as they are now."""
 
-    run: RunSummary
+    run: KeptRun
     visits: Mapping[str, Visit]
     findings: tuple[KeptFinding, ...]
 
@@ -36,8 +36,8 @@ class RunDiff:
     ``only_before`` and ``only_after`` are nodes that only one of them visited.
     """
 
-    before: RunSummary
-    after: RunSummary
+    before: KeptRun
+    after: KeptRun
     changes: Changes
     statuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     moved: tuple[KeptPart, ...] = ()
@@ -46,8 +46,8 @@ class RunDiff:
 
 
 def compare(
-    before: RunSummary,
-    after: RunSummary,
+    before: KeptRun,
+    after: KeptRun,
     visits: tuple[Mapping[str, KeptVisit], Mapping[str, KeptVisit]],
     findings: Mapping[int, KeptFinding],
     moved: Iterable[KeptPart] = (),

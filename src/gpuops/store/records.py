@@ -94,7 +94,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class KeptRun:
     """A run in the store: its ``number``, and how many nodes and findings it had."""
 
     number: int
@@ -180,7 +180,7 @@ class Changes:
     before, or had none.
     """
 
-    since: RunSummary | None
+    since: KeptRun | None
     new: tuple[KeptFinding, ...] = ()
     continuing: tuple[KeptFinding, ...] = ()
     gone: tuple[KeptFinding, ...] = ()

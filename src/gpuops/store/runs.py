@@ -22,9 +22,9 @@ from gpuops.store.records import (
     KeptFinding,
     KeptLink,
     KeptPart,
+    KeptRun,
     KeptVisit,
     RunRecord,
-    RunSummary,
     SeenFinding,
     SeenLink,
     SeenPart,
@@ -201,11 +201,11 @@ class Runs(Database):
             (part.kind, part.serial, part.model, node, part.slot, run, at, run, at),
         )
 
-    def run(self, number: int) -> RunSummary | None:
+    def run(self, number: int) -> KeptRun | None:
         """Return one run; None if there is none of this number."""
         return next(self._summaries("WHERE number = ?", number), None)
 
-    def runs(self, limit: int = 50) -> list[RunSummary]:
+    def runs(self, limit: int = 50) -> list[KeptRun]:
         """Return the latest runs, the latest first."""
         return list(self._summaries("ORDER BY number DESC LIMIT ?", limit))
 
@@ -214,7 +214,7 @@ class Runs(Database):
         with self._translated_errors():
             return int(self._database.execute("SELECT count(*) FROM records").fetchone()[0])
 
-    def previous(self, run: int, verb: str) -> RunSummary | None:
+    def previous(self, run: int, verb: str) -> KeptRun | None:
         """Return the latest run of ``verb`` before another run."""
         return next(self._summaries("WHERE number < ? AND verb = ? ORDER BY number DESC LIMIT 1", run, verb), None)
 
@@ -297,11 +297,11 @@ class Runs(Database):
         )
         return int((pages - free) * size)
 
-    def _summaries(self, where: str, *values: int | str) -> Iterator[RunSummary]:
+    def _summaries(self, where: str, *values: int | str) -> Iterator[KeptRun]:
         with self._translated_errors():
             rows = self._database.execute(f"SELECT {_SUMMARY} {where}", values).fetchall()
         for number, verb, level, began, *rest in rows:
-            yield RunSummary(number, verb, level, _time(began), *rest)
+            yield KeptRun(number, verb, level, _time(began), *rest)
 
     def _findings(self, where: str, *values: str | int) -> Iterator[KeptFinding]:
         with self._translated_errors():

@@ -10,7 +10,7 @@ import pytest
 from tests.program import run_gpuops
 from tests.unit.test_store_runs import finding, gpu, record, visit
 
-from gpuops.report.history import sparkline
+from gpuops.report.past.history import sparkline
 from gpuops.store import Runs
 from gpuops.store.records import SeenLink
 

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from gpuops.errors import format_count
 from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
-from gpuops.report.changes import lines as change_lines
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
+from gpuops.report.past.changes import lines as change_lines
 from gpuops.results.health import STATUSES, HostReport, Report, format_exclusion
 
 SUFFIX = ".txt"

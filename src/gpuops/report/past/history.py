@@ -25,7 +25,7 @@ from gpuops.results.history import (
     RunDiff,
     series,
 )
-from gpuops.store.records import KeptFinding, KeptPart, RunSummary
+from gpuops.store.records import KeptFinding, KeptPart, KeptRun
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -44,7 +44,7 @@ def sparkline(values: Sequence[float], width: int = _SPARK_WIDTH) -> str:
     return "".join(_BARS[int((value - low) / span * (len(_BARS) - 1))] if span else _BARS[0] for value in values)
 
 
-def run_rows(runs: Sequence[RunSummary], page: Page) -> Iterator[str]:
+def run_rows(runs: Sequence[KeptRun], page: Page) -> Iterator[str]:
     """Yield a row for each run of the store."""
     table = [("run", "began", "nodes", "unhealthy", "result", "what")] if runs else []
     for run in runs:

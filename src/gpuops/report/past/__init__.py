@@ -1,0 +1,1 @@
+"""Text reports of the past: what changed, the history of nodes, parts and links, and the state of one node."""
