@@ -5,6 +5,7 @@ A method imports what it needs: a list of checks must not load the template engi
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
 
 if TYPE_CHECKING:
-    from gpuops.judging import Check
+    from gpuops.judging import Check, Waiver
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.task import TaskRegistry
     from gpuops.profile import Profile
@@ -54,9 +55,9 @@ class Catalogue:
     """The content of ``project`` and of gpuops; without a project, only built-in content.
 
     A project's own ``checks/``, ``checks/profiles/``, ``playbooks/`` and ``templates/`` hide built-in content of the
-    same name. Each kind is read once, when it is first used; a changed file needs a new catalogue. Safe to use from
-    several threads. Broken content and unknown names raise `gpuops.errors.ContentError`, for names with the nearest
-    one.
+    same name; its ``waivers.yml`` and the ``shadow:`` of its gpuops.yml say which findings do not count. Each kind is
+    read once, when it is first used; a changed file needs a new catalogue. Safe to use from several threads. Broken
+    content and unknown names raise `gpuops.errors.ContentError`, for names with the nearest one.
     """
 
     def __init__(self, project: Path | None = None) -> None:
@@ -66,11 +67,21 @@ class Catalogue:
 
     @_once
     def checks(self) -> Mapping[str, Check]:
-        """Return every check."""
-        from gpuops.judging import discover
+        """Return every check; those that gpuops.yml puts in shadow are."""
+        from gpuops.judging import discover, put_in_shadow
+        from gpuops.project import load_project
 
-        checks = discover(self.project)
+        checks = put_in_shadow(discover(self.project), load_project(self.project).shadow)
         return ByName("check", checks, checks.__getitem__, "; gpuops checks list")
+
+    @_once
+    def waivers(self) -> tuple[Waiver, ...]:
+        """Return every waiver of the project, also those that have expired; their hosts are patterns."""
+        from gpuops.judging import load_waivers
+
+        if self.project is None:
+            return ()
+        return load_waivers(self.project, self.checks(), dt.datetime.now(dt.timezone.utc).date())
 
     @_once
     def profiles(self) -> Mapping[str, Profile]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuops.content import distrust
-from gpuops.document import YamlNode, load
+from gpuops.document import Where, YamlNode, load
 from gpuops.errors import ContentError
 
 FILE = "gpuops.yml"
@@ -21,6 +22,22 @@ _FAIL_ON = ("fail", "warn", "never", "new")
 _SCHEDULERS = ("none", "slurm", "kubernetes")
 _LEASES = ("none", "reservation", "drain")
 _KEPT = ("keep_days", "keep_mib")
+_PERCENT = re.compile(r"([1-9][0-9]?|100) ?%")
+
+
+@dataclass(frozen=True)
+class Cap:
+    """A number of nodes: ``count``, or ``percent`` of them, but at least one."""
+
+    count: int | None = None
+    percent: int = 100
+
+    def of(self, nodes: int) -> int:
+        """Return the number for a cluster of ``nodes``."""
+        return self.count if self.count is not None else max(1, nodes * self.percent // 100)
+
+    def __str__(self) -> str:
+        return f"{self.percent}%" if self.count is None else str(self.count)
 
 
 @dataclass(frozen=True)
@@ -30,7 +47,8 @@ class Project:
     ``lease`` is how gpuops keeps ``scheduler`` from starting jobs on nodes that are being measured. Runs in the store
     are deleted after ``keep_days``, and the oldest ones when it grows above ``keep_mib``. ``inventory`` and ``store``
     are as written in gpuops.yml, relative to its ``folder``. Without a gpuops.yml, ``state_folder`` holds the store and
-    the journals: see `placed`.
+    the journals: see `placed`. ``shadow`` are the checks on trial, each with its place in gpuops.yml. One run may close
+    at most ``max_closed_run`` nodes, and all runs of 24 hours ``max_closed_day``.
     """
 
     inventory: str | None = None
@@ -45,6 +63,9 @@ class Project:
     state_folder: Path | None = None
     notice: str = ""
     """What to tell a person about the place of the store; empty if it is where one expects it."""
+    shadow: tuple[tuple[str, Where], ...] = ()
+    max_closed_run: Cap = Cap(percent=10)
+    max_closed_day: Cap = Cap(percent=20)
 
     @property
     def store_path(self) -> Path:
@@ -171,8 +192,10 @@ def load_project(folder: Path | None = None) -> Project:
         if why:
             raise ContentError(f"{shortest(each)}: {FILE} is not read, because this is {why}; {do}")
     keys = load(shortest(path)).only(
-        ("inventory", "fanout", "fail_on", "store", "scheduler", "lease", *_KEPT), f"in {FILE}"
+        ("inventory", "fanout", "fail_on", "store", "scheduler", "lease", "shadow", "max_closed", *_KEPT),
+        f"in {FILE}",
     )
+    caps = keys["max_closed"].only(("run", "day"), "in max_closed") if "max_closed" in keys else {}
     if "lease" in keys and keys["lease"].text() != default.lease and _scheduler(keys) != "slurm":
         raise keys["lease"].fail("a lease needs scheduler: slurm")
     return Project(
@@ -184,8 +207,24 @@ def load_project(folder: Path | None = None) -> Project:
         lease=_one_of(keys["lease"], _LEASES) if "lease" in keys else default.lease,
         keep_days=keys["keep_days"].integer("a number of days", 1, 36500) if "keep_days" in keys else default.keep_days,
         keep_mib=keys["keep_mib"].integer("a size in MiB", 1, 1048576) if "keep_mib" in keys else default.keep_mib,
+        shadow=_names(keys["shadow"]) if "shadow" in keys else (),
+        max_closed_run=_cap(caps["run"]) if "run" in caps else default.max_closed_run,
+        max_closed_day=_cap(caps["day"]) if "day" in caps else default.max_closed_day,
         folder=folder,
     )
+
+
+def _names(node: YamlNode) -> tuple[tuple[str, Where], ...]:
+    return tuple((item.text("the name of a check"), item.where) for item in node.list("a list of checks"))
+
+
+def _cap(node: YamlNode) -> Cap:
+    percent = _PERCENT.fullmatch(node.text("a number of nodes"))
+    if percent:
+        return Cap(percent=int(percent[1]))
+    if "%" in node.text():
+        raise node.fail(f"a share of the nodes from 1% to 100% is expected, found {node.kind}")
+    return Cap(node.integer("a number of nodes, or a share such as 10%,", 0, 1_000_000))
 
 
 def _scheduler(keys: Mapping[str, YamlNode]) -> str:

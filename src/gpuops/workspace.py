@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpuops.catalogue import Catalogue
+from gpuops.errors import PatternError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.inventory.inventory import find, names_hosts
+from gpuops.judging import Waiver
 from gpuops.lifecycle.claims import Claims
 from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.nodes import Nodes, this_machine
@@ -67,6 +70,25 @@ class Workspace:
     def hosts(self) -> tuple[Host, ...]:
         """The selected hosts."""
         return self.nodes.hosts
+
+    def waivers(self) -> tuple[Waiver, ...]:
+        """Return the waivers that hold today (UTC), each with the hosts that it is for."""
+        today = dt.datetime.now(dt.timezone.utc).date()
+        return tuple(self._with_hosts(waiver) for waiver in self.catalogue.waivers() if waiver.is_active(today))
+
+    def expired_waivers(self) -> tuple[Waiver, ...]:
+        """Return the waivers that no longer hold."""
+        today = dt.datetime.now(dt.timezone.utc).date()
+        return tuple(waiver for waiver in self.catalogue.waivers() if not waiver.is_active(today))
+
+    def _with_hosts(self, waiver: Waiver) -> Waiver:
+        """Return the waiver with the names of its hosts; none if its pattern selects none here: its findings count."""
+        if waiver.hosts in ("all", "*"):
+            return waiver
+        try:
+            return replace(waiver, nodes=frozenset(host.name for host in self.whole.only(waiver.hosts).hosts))
+        except PatternError:
+            return replace(waiver, nodes=frozenset())
 
     def note(self, text: str) -> None:
         """Send a message for the waiting user."""

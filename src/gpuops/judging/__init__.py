@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuops.facts import Facts
+from gpuops.judging.brakes import expired, fold_live, in_shadow, put_in_shadow, unused, waive
 from gpuops.judging.check import Check, check, choose, discover, probes_of
 from gpuops.judging.effects import fold_effects
 from gpuops.judging.finding import (
@@ -24,8 +25,10 @@ from gpuops.judging.finding import (
     Severity,
     Status,
     Verdict,
+    Waived,
     worst,
 )
+from gpuops.judging.waivers import Waiver, load_waivers
 from gpuops.probes.host.uptime import uptime
 from gpuops.probing import Probe, Unknown, or_unknown
 from gpuops.profile import Profile
@@ -42,14 +45,21 @@ __all__ = [
     "Severity",
     "Status",
     "Verdict",
+    "Waived",
+    "Waiver",
     "check",
     "choose",
     "discover",
+    "expired",
     "fold_effects",
     "judge",
     "judge_group",
     "judge_node",
+    "load_waivers",
     "probes_of",
+    "put_in_shadow",
+    "unused",
+    "waive",
     "worst",
 ]
 
@@ -57,7 +67,7 @@ __all__ = [
 def judge_node(checks: Iterable[Check], facts: Facts, profile: Profile) -> list[Verdict]:
     """Return the verdicts of all node-scope checks on one node, with effects folded into their causes."""
     checks = [c for c in checks if c.scope != "group"]
-    return fold_effects([judge(c, facts, profile) for c in checks], {c.name: c for c in checks})
+    return fold_live([judge(c, facts, profile) for c in checks], {c.name: c for c in checks})
 
 
 def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
@@ -143,7 +153,8 @@ def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> l
     unread = {node: verdict for node, own in facts.items() if (verdict := _unread_need(check, own))}
     values = {node: tuple(own[probe] for probe in check.needs) for node, own in facts.items() if node not in unread}
     usable = {node: own if len(own) > 1 else own[0] for node, own in values.items()}
-    return [*unread.values(), *_group_verdicts(check, _judgements(check, usable, profile), usable, profile)]
+    verdicts = [*unread.values(), *_group_verdicts(check, _judgements(check, usable, profile), usable, profile)]
+    return [in_shadow(verdict) for verdict in verdicts] if check.shadow else verdicts
 
 
 def _unread_need(check: Check, facts: Facts) -> Verdict | None:

@@ -18,7 +18,8 @@ class Check:
     """One check: the probes that it ``needs``, the profile keys that it ``expects``, and its function ``judge``.
 
     Keys that it ``uses`` may be missing. ``applies_to`` names the machines that have what it judges. Until
-    ``settles_seconds`` after boot its findings only warn. ``fault_of`` is that of its findings.
+    ``settles_seconds`` after boot its findings only warn. ``fault_of`` is that of its findings. In ``shadow`` it is
+    judged, and its findings count for nothing.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Check:
     settles_seconds: int = 0
     fault_of: Owner = "node"
     fix_in_common: str = ""
+    shadow: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -69,6 +71,7 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     settles_seconds: int = 0,
     fault_of: Owner = "node",
     fix_in_common: str = "",
+    shadow: bool = False,
 ) -> Callable[[Callable[..., Iterator[Judgement]]], Check]:
     """Turn a generator function ``judge(value of each need …, profile)`` into a check of the same name.
 
@@ -82,7 +85,7 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     ``applies_to`` names the machines that have what it judges, if that is not all. What trains or starts after a boot
     may be late: until ``settles_seconds`` after boot, findings only warn. ``fault_of`` is ``user`` if a job or
     a person causes what it finds. ``fix_in_common`` is what to do if nearly all nodes of a rack, or of the fleet,
-    show it.
+    show it. ``shadow`` is for a check on trial: its findings are listed apart, and count for nothing.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
 
@@ -99,6 +102,7 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
             settles_seconds=settles_seconds,
             fault_of=fault_of,
             fix_in_common=fix_in_common,
+            shadow=shadow,
         )
 
     return make

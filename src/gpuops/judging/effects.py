@@ -77,7 +77,8 @@ def _folded(verdict: Verdict, roots: _Roots, blinded_by: str) -> Verdict:
         if status == "pass":
             status, why = ("unknown", why) if why else ("skipped", f"an effect of {cause}")
     if status == "unknown" and blinded_by:
-        status, why = "skipped", f"an effect of {blinded_by}"
+        why = f"an effect of {blinded_by}"
+        return replace(verdict, findings=kept, status="skipped", why=why, blinded_by=blinded_by)
     return replace(verdict, findings=kept, status=status, why=why)
 
 

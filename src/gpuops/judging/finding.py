@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, InitVar, dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from gpuops.judging.waivers import Waiver
 from gpuops.probing import PartName, Unknown
 
 Status = Literal["pass", "warn", "fail", "unknown", "skipped"]
@@ -82,12 +83,21 @@ class NotApplicable:
 Judgement = Finding | Unknown | NotApplicable
 
 
+class Waived(NamedTuple):
+    """A finding that does not count, because of its waiver."""
+
+    finding: Finding
+    waiver: Waiver
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Result of one check on one node. ``why`` explains unknown and skipped.
 
     ``not_measured`` is set if the check is unknown because a load that it needs was not put on the node, or revealed
     nothing (the node is busy, or runs no engine). Such a node is not assessed, whatever its profile requires.
+    ``blinded_by`` is the check whose finding kept it from looking. ``shadow`` is what a check in shadow found; its own
+    verdict is skipped. ``waived`` are findings that do not count.
     """
 
     check: str
@@ -98,6 +108,14 @@ class Verdict:
     scope: Scope | SharedScope = "node"
     needs_root: bool = False
     not_measured: bool = False
+    blinded_by: str = ""
+    shadow: Verdict | None = None
+    waived: tuple[Waived, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """True if its findings are reported once, for all the nodes that share them."""
+        return self.status in {"warn", "fail"} and not self.findings
 
 
 def worst(findings: Iterable[Finding]) -> Status:

@@ -13,7 +13,7 @@ from gpuops.errors import CancelledError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.rounds import Scope
-from gpuops.judging import Level, Verdict, choose, probes_of
+from gpuops.judging import Level, Verdict, choose, probes_of, waive
 from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
 from gpuops.lifecycle.life import Attempt, NodeLifecycle
 from gpuops.operations import burn_in, measure
@@ -139,7 +139,8 @@ class Gates:
         gathered = work.nodes.gather(quick_probes(work.catalogue), "checking once more")
         gathered.raise_if_interrupted()
         profiles = profiles_of(work.hosts, gathered.values, work.catalogue)
-        excluded = {**gathered.excluded, **unhealthy(gathered.values, profiles, work.catalogue)}
+        failing = unhealthy(gathered.values, profiles, work.catalogue, (), work.waivers())
+        excluded = {**gathered.excluded, **failing}
         return {node: _untested(each) for node, each in excluded.items()}
 
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
@@ -188,7 +189,7 @@ class Gates:
         """
         checks = choose(work.catalogue.checks(), level, only, skip)
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
-        verdicts = [v for v in assess(checks, facts_by_node, profiles) if v.node]
+        verdicts = [v for v in waive(assess(checks, facts_by_node, profiles), work.waivers()) if v.node]
         counted = (
             v for v in verdicts if v.status != "unknown" or v.not_measured or v.check in profiles[v.node].required
         )

@@ -12,7 +12,7 @@ from gpuops.catalogue import Catalogue
 from gpuops.errors import DocumentError, InputError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.inventory import Host
-from gpuops.judging import Check, choose, judge_node, probes_of
+from gpuops.judging import Check, Waiver, choose, judge_node, probes_of, waive
 from gpuops.probes.nvidia.presence import NO_GPU
 from gpuops.probing import Probe
 from gpuops.profile import NO_PROFILE, Profile
@@ -20,7 +20,8 @@ from gpuops.reasons import Excluded
 
 
 def check_profiles(hosts: Iterable[Host], catalogue: Catalogue) -> None:
-    """Raise `DocumentError` if the profile of a host does not exist; called before any host is asked."""
+    """Raise `DocumentError` if a host's profile does not exist, or a waiver is wrong; called before any is asked."""
+    catalogue.waivers()
     named = [host for host in hosts if host.profile is not None]
     names = list(catalogue.profiles()) if named else []
     for host in named:
@@ -73,11 +74,12 @@ def unhealthy(
     profiles: Mapping[str, Profile],
     catalogue: Catalogue,
     skip: Iterable[str] = (),
+    waivers: Sequence[Waiver] = (),
 ) -> dict[str, Excluded]:
     """Return the nodes that fail a quick check that is not skipped, each with the checks that it fails."""
     checks = quick_checks(catalogue, skip)
-    health = {node: health_of(checks, facts_by_node[node], profile) for node, profile in profiles.items()}
-    return failing(checks, health)
+    health = {node: health_of(checks, facts_by_node[node], profile, waivers) for node, profile in profiles.items()}
+    return failing(checks, health, waivers)
 
 
 @dataclass(frozen=True)
@@ -89,18 +91,21 @@ class Health:
     facts: Facts
 
 
-def health_of(checks: Sequence[Check], facts: Facts, profile: Profile) -> Health:
+def health_of(checks: Sequence[Check], facts: Facts, profile: Profile, waivers: Sequence[Waiver] = ()) -> Health:
     """Return the health of one node, small enough to pass between processes."""
-    fails = tuple(verdict.check for verdict in judge_node(checks, facts, profile) if verdict.status == "fail")
+    verdicts = waive(judge_node(checks, facts, profile), waivers)
+    fails = tuple(verdict.check for verdict in verdicts if verdict.status == "fail")
     return Health(profile, fails, facts.only(probes_of(check for check in checks if check.scope == "group")))
 
 
-def failing(checks: Sequence[Check], health_by_node: Mapping[str, Health]) -> dict[str, Excluded]:
+def failing(
+    checks: Sequence[Check], health_by_node: Mapping[str, Health], waivers: Sequence[Waiver] = ()
+) -> dict[str, Excluded]:
     """Return the nodes that fail one of ``checks``, by themselves or compared with the others."""
     failed = {node: list(health.fails) for node, health in health_by_node.items()}
     profiles = {node: health.profile for node, health in health_by_node.items()}
     facts = {node: health.facts for node, health in health_by_node.items()}
-    for verdict in compare(checks, facts, profiles):
+    for verdict in waive(compare(checks, facts, profiles), waivers):
         if verdict.status == "fail" and verdict.node:
             failed[verdict.node].append(verdict.check)
     return {node: unhealthy_node(node, names) for node, names in failed.items() if names}

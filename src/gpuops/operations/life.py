@@ -63,7 +63,8 @@ def _objections(
     }
     missing = {host.name: life.missing_proofs(host) for host in hosts}
     unproved = {node: Objection(why, propose("onboard", node)) for node, why in missing.items() if why}
-    failing = unhealthy(facts_by_node, profiles_of(hosts, facts_by_node, work.catalogue), work.catalogue)
+    profiles = profiles_of(hosts, facts_by_node, work.catalogue)
+    failing = unhealthy(facts_by_node, profiles, work.catalogue, (), work.waivers())
     failed = {node: Objection(each.why, propose("validate", "--limit", node)) for node, each in failing.items()}
     return {**unproved, **failed, **changed}
 

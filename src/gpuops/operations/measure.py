@@ -93,7 +93,7 @@ def healthy(
 ) -> tuple[list[Host], dict[str, Profile], dict[str, Excluded]]:
     """Return the hosts that pass the quick checks but ``skip``, the profiles of all with facts, and why others fail."""
     profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
-    excluded = unhealthy(facts_by_node, profiles, work.catalogue, skip)
+    excluded = unhealthy(facts_by_node, profiles, work.catalogue, skip, work.waivers())
     excluded |= {node: Excluded(node, "unsupported", NO_GPU) for node in _alone_without_gpu(facts_by_node)}
     return [host for host in work.hosts if host.name in profiles and host.name not in excluded], profiles, excluded
 

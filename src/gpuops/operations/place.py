@@ -96,15 +96,15 @@ def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], d
         return {}, {}
     catalogue = work.catalogue
     checks = [] if request.all_nodes else quick_checks(catalogue)
-    profiles = list(catalogue.profiles().values())
+    profiles, waivers = list(catalogue.profiles().values()), work.waivers()
 
     def candidate(host: Host, facts: Facts) -> _Candidate:
         shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
-        return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles)))
+        return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles), waivers))
 
     gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
     gathered.raise_if_interrupted()
-    unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()})
+    unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()}, waivers)
     return {node: each.shape for node, each in gathered.values.items()}, {**gathered.excluded, **unhealthy}
 
 

@@ -11,6 +11,7 @@ from gpuops.collective.preflight.launch_command import LaunchCommand, read_comma
 from gpuops.collective.preflight.single_round import all_reduce
 from gpuops.errors import InputError
 from gpuops.inventory import Host
+from gpuops.judging import waive
 from gpuops.operations.health import check_profiles, expected_of, profiles_of, quick_checks
 from gpuops.operations.measure import check, context_of, pool_of
 from gpuops.requests import PreflightRequest
@@ -33,7 +34,7 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
     log.add("hosts", causes.hosts(command, names), f"{len(hosts)} of the inventory")
     if not hosts:
         return log.diagnosis(command, [])
-    checks = [check for check in quick_checks(work.catalogue) if _TAG in check.tags]
+    checks, waivers = [check for check in quick_checks(work.catalogue) if _TAG in check.tags], work.waivers()
     with work.scheduler() as scheduler, pool_of(work, hosts) as pool, context_of(work, scheduler=scheduler) as context:
         return Preflight(
             command,
@@ -44,7 +45,7 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
             work.nodes.activity,
             log,
             probes_for(checks),
-            lambda facts: assess(checks, facts, profiles_of(hosts, facts, work.catalogue)),
+            lambda facts: waive(assess(checks, facts, profiles_of(hosts, facts, work.catalogue)), waivers),
         ).run()
 
 

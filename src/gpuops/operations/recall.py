@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gpuops.errors import LockedError, OutputError, format_count
+from gpuops.judging import Check, Finding
+from gpuops.judging.brakes import covers
 from gpuops.operations.health import quick_checks
 from gpuops.placement import NodeShape
 from gpuops.probing import Unknown
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
-from gpuops.results.recorded import ALL_REDUCE, SHARED, shape_from
+from gpuops.results.recorded import ALL_REDUCE, SHADOW, SHARED, WAIVED, shape_from
 from gpuops.store import Runs
 from gpuops.store.records import FLEET, KeptFinding, KeptVisit
 from gpuops.workspace import Workspace
@@ -31,9 +34,12 @@ def recall(work: Workspace, max_age: float) -> dict[str, Recalled]:
     if max_age <= 0:
         return {}
     oldest = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=max_age)
-    checks = {check.name for check in quick_checks(work.catalogue)}
+    checks = {check.name: check for check in quick_checks(work.catalogue)}
+    waived = {waiver.check for waiver in work.waivers()}
     visits = {
-        n: visit for n, visit in _visits(work).items() if visit.at >= oldest and checks <= visit.visit.checks.keys()
+        node: visit
+        for node, visit in _visits(work).items()
+        if visit.at >= oldest and checks.keys() <= visit.visit.checks.keys() and _still_holds(visit, checks, waived)
     }
     recalled = {node: Recalled(_shape(v), _fails(v)) for node, v in visits.items() if v.visit.shape or _fails(v)}
     if recalled:
@@ -45,6 +51,8 @@ def blamed(work: Workspace, nodes: Collection[str]) -> dict[str, Excluded]:
     """Return the nodes of which a measurement blamed a part, and none since found it well."""
     found: dict[str, list[KeptFinding]] = {}
     for finding in _accusations(work):
+        if _is_set_aside(work, finding):
+            continue
         if finding.key.node in nodes:
             found.setdefault(finding.key.node, []).append(finding)
         elif finding.key.node == FLEET:
@@ -84,8 +92,28 @@ def _shape(kept: KeptVisit) -> NodeShape | Unknown:
     return shape_from(kept.visit.shape) if kept.visit.shape else Unknown(f"not known when it failed in run {kept.run}")
 
 
+def _still_holds(kept: KeptVisit, checks: Mapping[str, Check], waived: Collection[str]) -> bool:
+    """Return True unless a check is now in shadow, or a finding waived, otherwise than when the node was seen."""
+    results = {name: result for name, result in kept.visit.checks.items() if name in checks}
+    shadow = {name for name, result in results.items() if result.startswith(SHADOW)}
+    now_in_shadow = {name for name, check in checks.items() if check.shadow}
+    was_waived = any(result.startswith(WAIVED) for result in results.values())
+    return not was_waived and not shadow - now_in_shadow and not {*_fails(kept)} & {*now_in_shadow, *waived}
+
+
+def _is_set_aside(work: Workspace, kept: KeptFinding) -> bool:
+    """Return True if the check of the finding is in shadow, or a waiver covers it."""
+    check = work.catalogue.checks().get(kept.key.check)
+    severity: Any = kept.severity
+    finding = Finding(kept.message, check=kept.key.check, part=kept.key.part, code=kept.key.code, severity=severity)
+    nodes = frozenset(kept.nodes if kept.key.node == FLEET else (kept.key.node,))
+    return bool(check and check.shadow) or any(covers(waiver, finding, nodes) for waiver in work.waivers())
+
+
 def _fails(kept: KeptVisit) -> tuple[str, ...]:
-    return tuple(name for name, result in kept.visit.checks.items() if result in ("fail", f"{SHARED}fail"))
+    return tuple(
+        name for name, result in kept.visit.checks.items() if result in ("fail", f"{SHARED}fail", f"{WAIVED}fail")
+    )
 
 
 def _note(work: Workspace, visits: Sequence[KeptVisit]) -> None:

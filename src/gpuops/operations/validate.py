@@ -12,7 +12,7 @@ from gpuops.assessment import assess, place_of, probes_for, profile_of
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError, did_you_mean
 from gpuops.facts import Facts
-from gpuops.judging import LEVELS, Check, Level, choose, probes_of
+from gpuops.judging import LEVELS, Check, Level, choose, expired, probes_of, unused, waive
 from gpuops.judging.common import fold_common, shared_silence
 from gpuops.operations import burn_in, measure
 from gpuops.operations.health import check_profiles, check_required, without_gpus
@@ -93,14 +93,17 @@ def _judged(
     chosen = {name: profile_of(hosts[name], facts, profiles) for name, facts in evidence.facts.items()}
     places = {name: place_of(host, evidence.facts.get(name)) for name, host in hosts.items()}
     judged_places = {name: places[name] for name in evidence.facts}
-    verdicts = fold_common(assess(checks, evidence.facts, chosen), judged_places, {c.name: c for c in checks})
+    waivers = work.waivers()
+    counted = waive(assess(checks, evidence.facts, chosen), waivers)
+    verdicts = [*fold_common(counted, judged_places, {c.name: c for c in checks}), *expired(work.expired_waivers())]
     verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places)
     outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **without_gpus(evidence.facts, chosen)}
     outcomes = {name: outcomes[name] for name in hosts}
     report = build(run, outcomes, verdicts)
     judged = {name: evidence.facts[name] for name, outcome in outcomes.items() if isinstance(outcome, Profile)}
     report = replace(report, unmatched=unmatched(checks, judged, chosen))
-    return replace(report, not_run=levels_not_run, facts=evidence.facts, interrupted=evidence.interrupted)
+    report = replace(report, unused_waivers=tuple(unused(counted, waivers)), not_run=levels_not_run)
+    return replace(report, facts=evidence.facts, interrupted=evidence.interrupted)
 
 
 def not_run(checks: Mapping[str, Check], request: ValidateRequest) -> dict[Level, tuple[str, ...]]:

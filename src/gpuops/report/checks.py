@@ -49,6 +49,7 @@ def document(check: Check) -> dict[str, Any]:
         "explains": list(check.explains),
         "applies_to": applies_to(check),
         "settles_seconds": check.settles_seconds,
+        "shadow": check.shadow,
         "fault_of": check.fault_of,
         "catches": check.catches,
         "fix": check.fix,
@@ -74,6 +75,7 @@ def _labelled(check: Check) -> Iterator[tuple[str, str]]:
     yield "judges", check.applies_to
     yield "waits", f"findings only warn until {check.settles_seconds} s after boot" if check.settles_seconds else ""
     yield "blames", "a job or a person, not the node" if check.fault_of == "user" else ""
+    yield "shadow", "on trial: its findings are listed apart, and count for nothing" if check.shadow else ""
     yield "explains", ", ".join(check.explains)
     yield "catches", check.catches
     yield "do", check.fix

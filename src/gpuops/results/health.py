@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from gpuops.errors import ConnectError
 from gpuops.facts import Facts
-from gpuops.judging import Finding, Level, Status, Verdict
+from gpuops.judging import Finding, Level, Status, Verdict, Waived, Waiver
 from gpuops.profile import Profile
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.results.changes import changes_document
@@ -66,7 +66,7 @@ class HostReport:
     @property
     def shared(self) -> tuple[Verdict, ...]:
         """The verdicts whose findings are reported once, for all the hosts that share them."""
-        return tuple(v for v in self.verdicts if v.status in {"warn", "fail"} and not v.findings)
+        return tuple(v for v in self.verdicts if v.is_shared)
 
     @property
     def unknown(self) -> tuple[Verdict, ...]:
@@ -109,7 +109,7 @@ class Report(Result):
     ``not_run`` has the names of the checks of higher levels, by level. ``unmatched`` are hosts without a profile.
     ``facts`` has the facts that were judged, by host, and is not part of the document. ``interrupted`` is true if the
     run was stopped before its end. ``number`` is the run's in the store and ``changes`` what is new since the runs
-    before; both are None if it was not saved.
+    before; both are None if it was not saved. ``unused_waivers`` covered nothing.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.report/1"
@@ -124,6 +124,7 @@ class Report(Result):
     interrupted: bool = False
     number: int | None = None
     changes: Changes | None = None
+    unused_waivers: tuple[Waiver, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -141,6 +142,20 @@ class Report(Result):
         """Every finding, host by host; those that blame no host come last."""
         by_host = tuple(finding for host in self.hosts for finding in host.findings)
         return by_host + _findings(self.cluster_verdicts)
+
+    @property
+    def shadow(self) -> tuple[Finding, ...]:
+        """The findings of checks in shadow, which are not among ``findings``."""
+        return _findings(verdict.shadow for verdict in self._verdicts if verdict.shadow)
+
+    @property
+    def waived(self) -> tuple[Waived, ...]:
+        """The findings that waivers cover, which are not among ``findings``."""
+        return tuple(waived for verdict in self._verdicts for waived in verdict.waived)
+
+    @property
+    def _verdicts(self) -> tuple[Verdict, ...]:
+        return (*(verdict for host in self.hosts for verdict in host.verdicts), *self.cluster_verdicts)
 
     @property
     def healthy(self) -> tuple[str, ...]:
@@ -176,6 +191,9 @@ class Report(Result):
             "summary": {"nodes": len(self.hosts), **self.summary, "findings": len(self.findings)},
             "hosts": {host.name: _host_document(host) for host in self.hosts},
             "findings": [_finding_document(finding) for finding in self.findings],
+            "shadow": [_finding_document(finding) for finding in self.shadow],
+            "waived": [_finding_document(f) | {"waiver": _waiver_document(waiver)} for f, waiver in self.waived],
+            "unused_waivers": [_waiver_document(waiver) for waiver in self.unused_waivers],
             **({"changes": changes_document(self.changes)} if self.changes else {}),
         }
 
@@ -241,6 +259,19 @@ def _unknown_document(host: HostReport, verdict: Verdict) -> dict[str, Any]:
         "why": redact(verdict.why),
         "required": verdict.not_measured or verdict.check in host.required,
         "needs_root": verdict.needs_root,
+    }
+
+
+def _waiver_document(waiver: Waiver) -> dict[str, Any]:
+    return {
+        "check": waiver.check,
+        "hosts": waiver.hosts,
+        "part": waiver.part,
+        "code": waiver.code,
+        "reason": redact(waiver.reason),
+        "author": waiver.author,
+        "expires": waiver.expires.isoformat(),
+        "where": str(waiver.where),
     }
 
 

@@ -12,7 +12,8 @@ from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.remedies import fix_for, fix_in_common
-from gpuops.judging import Finding
+from gpuops.judging import Finding, Verdict
+from gpuops.judging.waivers import EXPIRED
 from gpuops.placement import GpuShape, NodeShape, shape_of
 from gpuops.probes.host.system import system
 from gpuops.probing import Unknown
@@ -29,6 +30,10 @@ ALL_REDUCE = "all-reduce-bandwidth"
 """The check whose findings a measurement has, too."""
 SHARED = "shared "
 """Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
+SHADOW = "shadow "
+"""Precedes what a check in shadow found."""
+WAIVED = "waived "
+"""Precedes what remains of the result of a check without its waived findings: they are neither there nor gone."""
 
 
 @singledispatch
@@ -41,7 +46,8 @@ def record(result: object, run: RunRecord, hosts: Mapping[str, Host]) -> RunReco
 def _(result: Report, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:
     nodes = {host.name: _visit(host, result.facts.get(host.name), hosts) for host in result.hosts}
     fleet = tuple(_seen(finding) for verdict in result.cluster_verdicts for finding in verdict.findings)
-    return replace(run, verb="validate", level=result.run.level, began=result.run.started_at, nodes=nodes, fleet=fleet)
+    run = replace(run, verb="validate", level=result.run.level, began=result.run.started_at)
+    return replace(run, nodes=nodes, fleet=fleet, fleet_checks=frozenset({EXPIRED}))
 
 
 @record.register
@@ -87,17 +93,24 @@ def _left_out(reasons: Mapping[str, str]) -> dict[str, Visit]:
 
 def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> Visit:
     """Return what was seen of one host; a check whose finding the fleet has did not judge this host alone."""
-    shared = {verdict.check for verdict in host.shared}
     return Visit(
         host.status,
         redact(format_exclusion(host.excluded)) if host.excluded else "",
         _boot(facts),
-        {v.check: f"{SHARED if v.check in shared else ''}{v.status}" for v in host.verdicts},
+        {verdict.check: _result(verdict) for verdict in host.verdicts},
         tuple(_seen(finding, host.name) for finding in host.findings),
         parts_of(facts) if facts else (),
         figures_of(facts) if facts else {},
         _shape(hosts[host.name], facts) if facts and not host.excluded else None,
     )
+
+
+def _result(verdict: Verdict) -> str:
+    if verdict.shadow:
+        return f"{SHADOW}{verdict.shadow.status}"
+    if verdict.waived:
+        return f"{WAIVED}{verdict.status}"
+    return f"{SHARED if verdict.is_shared else ''}{verdict.status}"
 
 
 def _boot(facts: Facts | None) -> str:

@@ -77,7 +77,7 @@ class SeenLink:
 class RunRecord:
     """One run of ``verb``, such as ``validate``, over ``nodes``. ``began`` has a time zone.
 
-    ``fleet`` are the findings that blame no single node.
+    ``fleet`` are the findings that blame no single node, ``fleet_checks`` the checks that looked at no node for them.
     """
 
     verb: str
@@ -91,6 +91,7 @@ class RunRecord:
     nodes: Mapping[str, Visit] = field(default_factory=dict)
     fleet: tuple[SeenFinding, ...] = ()
     links: tuple[SeenLink, ...] = ()
+    fleet_checks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -337,7 +337,7 @@ def _judged(record: RunRecord) -> Mapping[str, frozenset[str]]:
         node: frozenset(name for name, result in visit.checks.items() if result in JUDGED)
         for node, visit in record.nodes.items()
     }
-    return {**by_node, FLEET: frozenset().union(*by_node.values())}
+    return {**by_node, FLEET: record.fleet_checks.union(*by_node.values())}
 
 
 def _finding(row: Sequence[Any]) -> KeptFinding:

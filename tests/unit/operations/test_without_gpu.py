@@ -67,7 +67,7 @@ def test_validate_says_it_in_one_sentence_and_the_machine_is_not_well(saved):
 
 def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, a_host):
     (facts,) = saved().facts().values.values()
-    work = SimpleNamespace(hosts=[a_host("n1"), a_host("n2")], catalogue=Catalogue())
+    work = SimpleNamespace(hosts=[a_host("n1"), a_host("n2")], catalogue=Catalogue(), waivers=tuple)
     hosts, _, excluded = healthy(work, {"n1": facts})
     assert (hosts, excluded["n1"].kind, excluded["n1"].why) == ([], "unsupported", SENTENCE)
     hosts, _, excluded = healthy(work, {"n1": facts, "n2": replace(facts, node="n2")})
@@ -76,7 +76,7 @@ def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, 
 
 def test_a_skipped_check_holds_no_node_back_from_a_measurement(saved, a_host):
     (facts,) = saved(used=1000).facts().values.values()
-    work = SimpleNamespace(hosts=[a_host("n1"), a_host("n2")], catalogue=Catalogue())
+    work = SimpleNamespace(hosts=[a_host("n1"), a_host("n2")], catalogue=Catalogue(), waivers=tuple)
     both = {"n1": facts, "n2": replace(facts, node="n2")}
     assert healthy(work, both)[2]["n1"].checks == ("disk-space",)
     assert healthy(work, both, ["disk-space"])[2] == {}
@@ -95,7 +95,7 @@ def test_placement_and_expectation_say_the_same(saved):
 
 def test_validation_gate_does_not_pass_it_in_silence(saved, a_host):
     (facts,) = saved().facts().values.values()
-    work = SimpleNamespace(hosts=[a_host("n1")], catalogue=Catalogue())
+    work = SimpleNamespace(hosts=[a_host("n1")], catalogue=Catalogue(), waivers=tuple)
     measurement = SimpleNamespace(facts={"n1": facts}, excluded={}, evidence=SimpleNamespace(rounds=[1]))
     gates = SimpleNamespace(_of=lambda _: work, _measured=lambda *_: measurement, _judged=lambda *_, **_skip: {})
     objection = Gates.validate(gates, work.hosts)["n1"]

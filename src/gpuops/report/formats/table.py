@@ -13,6 +13,7 @@ from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.report.past.changes import lines as change_lines
+from gpuops.report.set_aside import lines as lines_set_aside
 from gpuops.results.health import STATUSES, HostReport, Report, format_exclusion
 
 SUFFIX = ".txt"
@@ -198,6 +199,7 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
         yield from _hint(f"{checks} {need} root on {format_node_count(nodes)}", "gpuops sudoers", page)
     for line in _unknowns(v for v in blind if not v.needs_root):
         yield from page.labelled("unknown: ", line, len("unknown: "))
+    yield from lines_set_aside(report, page)
     if report.changes:
         yield from change_lines(report.changes, report.number, page)
 

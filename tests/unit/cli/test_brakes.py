@@ -1,0 +1,131 @@
+"""Shadow and waivers through the commands: what they set aside closes no node and changes no exit code."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+from tests.unit.cli.test_place import FAILED_REMAP, INVENTORY, save, smi_text, topo_text
+
+from gpuops.cli import program
+from gpuops.cluster import Cluster
+from gpuops.requests import ValidateRequest
+from gpuops.results.recorded import of_report
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs/schemas/report-1.json").read_text())
+PLAIN = "inventory: prod.yml\n"
+SHADOW = f"{PLAIN}shadow: [row-remap-failed]\n"
+GPUS = [f"gpu{index}" for index in range(4)]
+FAILS = ("failed", "fail", ["gpu02"])
+"""The conclusion, the status of gpu02, and the nodes that get no rank."""
+PASSES = ("ok", "skipped", [])
+
+
+def day(days):
+    return (dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=days)).date()
+
+
+def waivers(parts=tuple(GPUS), days=30, hosts="gpu02"):
+    """One waiver for each part; one for any part if it is empty."""
+    words = "check: row-remap-failed, reason: RMA 17, author: alice"
+    return "".join(
+        f"- {{{words}, hosts: '{hosts}', expires: {day(days)}{f', part: {part}' if part else ''}}}\n" for part in parts
+    )
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Saved facts of three nodes; every GPU of gpu02 is to be returned."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prod.yml").write_text(INVENTORY)
+    (tmp_path / "gpuops.yml").write_text(PLAIN)
+    (tmp_path / "facts").mkdir()
+    for name in ("gpu01", "gpu02", "gpu03"):
+        save(tmp_path / "facts", name, smi_text(FAILED_REMAP if name == "gpu02" else ""), topo_text())
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(program, [words[0], "--from", "facts", *words[1:]], standalone_mode=False)
+
+
+def validated():
+    done = run("validate", "--only", "row-remap-failed", "--json")
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, SCHEMA)
+    return done.return_value, document
+
+
+@pytest.mark.parametrize(
+    ("settings", "waived", "outcome", "apart"),
+    [
+        (PLAIN, "", FAILS, (0, 0)),
+        (SHADOW, "", PASSES, (4, 0)),
+        (PLAIN, waivers(), PASSES, (0, 4)),
+        (PLAIN, waivers(hosts="gpu0[1-2]:!gpu01"), PASSES, (0, 4)),
+        (PLAIN, waivers(hosts="gpu01"), FAILS, (0, 0)),
+        (PLAIN, waivers(hosts="gpu77"), FAILS, (0, 0)),
+        (PLAIN, waivers(parts=[""]), FAILS, (0, 0)),  # it is to be returned, so its part must be named
+        (PLAIN, waivers(parts=GPUS[1:]), FAILS, (0, 3)),
+        (PLAIN, waivers(days=0), PASSES, (0, 4)),
+        (PLAIN, waivers(days=-1), FAILS, (0, 0)),
+        (SHADOW, waivers(), PASSES, (4, 0)),
+    ],
+)
+def test_shadow_and_waivers_decide_what_counts(project, settings, waived, outcome, apart):
+    (project / "gpuops.yml").write_text(settings)
+    (project / "waivers.yml").write_text(waived)
+    code, document = validated()
+    placed = json.loads(run("place", "--layout", "dp=8", "--json").stdout)
+    excluded = [node for node, each in placed["excluded"].items() if each["kind"] == "unhealthy"]
+    assert (["ok", "failed"][code], document["hosts"]["gpu02"]["status"], excluded) == outcome
+    assert (len(document["shadow"]), len(document["waived"])) == apart
+    counted = [finding for finding in document["findings"] if finding["check"] == "row-remap-failed"]
+    assert len(counted) + max(apart) == 4
+
+
+def test_what_does_not_count_is_listed_apart_with_the_reason(project):
+    (project / "waivers.yml").write_text(waivers())
+    told = " ".join(run("validate", "--only", "row-remap-failed").stdout.split())
+    assert f"waived until {day(30)} by alice: RMA 17: row-remap-failed: " in told
+    assert " on gpu02 gpu[0-3]" in told
+    (project / "gpuops.yml").write_text(SHADOW)
+    told = " ".join(run("validate", "--only", "row-remap-failed").stdout.split())
+    assert "in shadow, counts for nothing: row-remap-failed: " in told
+
+
+def test_an_expired_waiver_is_a_warning_and_a_waiver_of_nothing_is_in_the_document(project):
+    (project / "waivers.yml").write_text(waivers(parts=["gpu1"], days=-1) + waivers(parts=["gpu9"]))
+    _, document = validated()
+    (expired,) = [finding for finding in document["findings"] if finding["check"] == "waiver-expired"]
+    assert (expired["severity"], expired["scope"], expired["host"]) == ("warn", "fleet", None)
+    assert expired["message"].startswith("waivers.yml:1:3: the waiver for row-remap-failed expired on")
+    assert [(each["part"], each["where"]) for each in document["unused_waivers"]] == [("gpu9", "waivers.yml:2:3")]
+
+
+@pytest.mark.parametrize("verb", [("validate",), ("place", "--layout", "dp=8"), ("allreduce",)])
+@pytest.mark.parametrize("file", ["gpuops.yml", "waivers.yml"])
+def test_a_check_that_does_not_exist_is_an_error_before_any_node_is_asked(project, monkeypatch, verb, file):
+    texts = {"gpuops.yml": SHADOW, "waivers.yml": waivers()}
+    (project / file).write_text(texts[file].replace("row-remap-failed", "row-remap-faild"))
+    monkeypatch.setattr("gpuops.nodes.Nodes.read", lambda *_, **__: pytest.fail("a node was asked"))
+    monkeypatch.setattr("gpuops.nodes.Nodes.gather", lambda *_, **__: pytest.fail("a node was asked"))
+    done = CliRunner().invoke(program, [*verb])
+    assert 'no check named "row-remap-faild"; did you mean "row-remap-failed"' in str(done.exception)
+    assert str(done.exception).startswith(f"{file}:")
+
+
+@pytest.mark.parametrize(
+    ("settings", "waived", "result", "kept"),
+    [(PLAIN, "", "fail", 4), (SHADOW, "", "shadow fail", 0), (PLAIN, waivers(), "waived skipped", 0)],
+)
+def test_the_store_keeps_what_did_not_count_as_such(project, settings, waived, result, kept):
+    (project / "gpuops.yml").write_text(settings)
+    (project / "waivers.yml").write_text(waived)
+    with Cluster.saved(project / "facts", inventory=project / "prod.yml", project=project) as cluster:
+        report = cluster.ask(ValidateRequest(only=["row-remap-failed"]))
+        hosts = {host.name: host for host in cluster.hosts}
+    visit = of_report(report, hosts, "alice").nodes["gpu02"]
+    assert (visit.checks, len(visit.findings)) == ({"row-remap-failed": result}, kept)
