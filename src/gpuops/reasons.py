@@ -101,17 +101,21 @@ def excluded_by(host: str, error: GpuopsError) -> Excluded:
 class Objection:
     """Reason why a node does not get further, and what to ``do``; severity ``left_out`` does not hold a node back.
 
-    ``excluded`` is set if the node was excluded from the operation.
+    ``excluded`` is set if the node was excluded from the operation. ``checks`` are those that failed at ``level``.
     """
 
     why: str
     do: str = ""
     severity: Literal["failed", "incomplete", "locked", "left_out"] = "failed"
     excluded: Excluded | None = None
+    checks: tuple[str, ...] = ()
+    level: str = "quick"
 
     def to_document(self) -> dict[str, object]:
         """Return ``{why, do, severity, ...}`` as in results."""
         document: dict[str, object] = {"why": self.why, "do": self.do, "severity": self.severity}
+        if self.checks:
+            document |= {"checks": list(self.checks), "level": self.level}
         return {**document, "excluded": self.excluded.to_document()} if self.excluded else document
 
 

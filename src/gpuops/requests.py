@@ -270,10 +270,14 @@ class AdmitRequest(Request["Transition"]):
 
 @dataclass(frozen=True)
 class DrainRequest(Request["Transition"]):
-    """Drain of hosts: no new jobs start, and running ones get ``wait`` seconds to end."""
+    """Drain of hosts: no new jobs start, and running ones get ``wait`` seconds to end.
+
+    With ``force`` even if that closes more nodes than the project's cap of a day.
+    """
 
     reason: str
     wait: float = 0.0
+    force: bool = False
 
 
 @dataclass(frozen=True)

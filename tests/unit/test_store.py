@@ -1,3 +1,4 @@
+import datetime as dt
 import sqlite3
 import stat
 import threading
@@ -132,7 +133,7 @@ def test_a_link_is_not_followed(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("version", [4, 9])
+@pytest.mark.parametrize("version", [5, 9])
 def test_a_newer_store_is_left_alone(store, version):
     newer = sqlite3.connect(store.path)
     newer.execute(f"PRAGMA user_version = {version}")
@@ -205,4 +206,34 @@ def test_an_old_store_and_a_new_one_have_the_same_tables(old_store, store):
         database.close()
     assert tables[0] == tables[1]
     assert {"runs", "events", "gates", "records", "visits", "findings", "parts"} <= tables[0].keys()
-    assert tables[0]["version"] == (3,)
+    assert tables[0]["version"] == (4,)
+
+
+def test_closings_of_a_store_of_schema_1_are_counted(tmp_path):
+    """Those are changes from admitted to another state; a reason for the same state is none."""
+    path = tmp_path / "old.db"
+    old = sqlite3.connect(path)
+    old.executescript(SCHEMA_1)
+    at = "2026-03-01T10:15:00.000001+00:00"
+    old.execute("INSERT INTO runs VALUES ('r', 'x', 'alice', ?, ?)", (at, at))
+    events = [("a", "admitted"), ("b", "new"), ("a", "admitted"), ("c", "admitted"), ("b", "repair"), ("a", "drained")]
+    insert = "INSERT INTO events (node, state, why, run, at, fingerprint) VALUES (?, ?, 'x', 'r', ?, '{}')"
+    old.executemany(insert, [(node, state, at) for node, state in events])
+    old.commit()
+    old.close()
+    with Store(path) as store:
+        assert store.closed_since(dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)) == {"a"}
+        assert store.closed_since(dt.datetime(2026, 3, 2, tzinfo=dt.timezone.utc)) == set()
+        assert [event.checks for event in store.history("a")] == [(), (), ()]
+
+
+def test_nodes_that_were_closed_are_counted_by_run_and_in_all(store):
+    long_ago = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    moved(store, "gpu01", "admitted")
+    moved(store, "gpu02", "admitted")
+    moved(store, "gpu01", "provisioned")
+    run = store.begin("drain", who="ops")
+    store.record_transition("gpu02", run, lambda _: StateChange("admitted", "a reason", cause="stopped"))
+    store.record_transition("gpu03", run, lambda _: StateChange("new", "x", closes=True))
+    assert store.closed_since(long_ago) == {"gpu01", "gpu03"}
+    assert store.closed_since(long_ago, run) == {"gpu03"}

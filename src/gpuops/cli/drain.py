@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 @asks(DrainRequest)
 @shows("table", "json")
 @reaches(pattern=False)
-@exits(failed="a node is not drained, or with --wait not empty", incomplete="", locked="")
+@exits(failed="a node is not drained, or with --wait not empty", incomplete="max_closed allows no more", locked="")
 def command(cluster: Cluster, request: DrainRequest, output: Output, nodes: tuple[str, ...]) -> int:
     """Stop new jobs from starting on nodes.
 
     Running jobs continue to their end, and no pod is evicted. With `scheduler: slurm` in gpuops.yml, scontrol drains
     the nodes; with `kubernetes`, they get a taint. A node that another user drained keeps its reason. An admitted node
-    becomes drained; any other node keeps its state.
+    becomes drained; any other node keeps its state. If more nodes would be closed within 24 hours than `max_closed` in
+    gpuops.yml allows, none is drained; --force overrides this.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import states

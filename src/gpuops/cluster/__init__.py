@@ -339,9 +339,12 @@ class Cluster(Measurements):
         """Let hosts take jobs if they passed every gate of onboarding."""
         return self.ask(AdmitRequest(reason, force))
 
-    def drain(self, *, reason: str, wait: float = 0.0) -> Transition:
-        """Stop new jobs from starting on hosts, and wait up to ``wait`` seconds for the running ones."""
-        return self.ask(DrainRequest(reason, wait))
+    def drain(self, *, reason: str, wait: float = 0.0, force: bool = False) -> Transition:
+        """Stop new jobs from starting on hosts, and wait up to ``wait`` seconds for the running ones.
+
+        Without ``force``, nothing is drained if that would close more nodes than the project's cap of a day.
+        """
+        return self.ask(DrainRequest(reason, wait, force))
 
     def set_state(self, state: str, *, reason: str) -> Transition:
         """Put hosts into the state ``repair``, ``rma``, ``retired`` or ``new``."""

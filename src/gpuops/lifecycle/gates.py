@@ -13,6 +13,8 @@ from gpuops.store import Fingerprint, GatePass, HostEvent, StateChange
 
 KEPT_DAYS = 30
 """How long a long test counts for the same machine; our own choice, about the time between maintenances."""
+PAIR = "pair"
+"""The gate at which a node is measured with another."""
 GateState = Literal[
     "passed",
     "stopped",  # it failed and goes no further
@@ -43,7 +45,7 @@ GATES = (
     Gate("second-pass", "the playbook finds nothing left to change", "provisioned", is_disruptive=False),
     Gate("burn-in", "it computes without errors under full load", "burned_in", remembered=True),
     Gate("validate", "every check passes, and its GPUs reach their bandwidth", remembered=True),
-    Gate("pair", "it is as fast with an admitted neighbour", "validated", remembered=True),
+    Gate(PAIR, "it is as fast with an admitted neighbour", "validated", remembered=True),
     Gate("admit", "it takes jobs", "admitted"),
 )
 

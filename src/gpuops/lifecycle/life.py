@@ -5,17 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gpuops.errors import InputError
+from gpuops.errors import GpuopsError, InputError
 from gpuops.inventory import Host
+from gpuops.lifecycle.caps import DAY, Caps
 from gpuops.lifecycle.fingerprint import unreadable_parts
 from gpuops.lifecycle.gates import Gate, GateState, is_still_valid, missing_proofs, proofs, state_after
+from gpuops.lifecycle.reopening import Unproved
 from gpuops.lifecycle.schedulers import Scheduler, drain_each
 from gpuops.lifecycle.states import demotion, state_of, transition
 from gpuops.proposal import propose
 from gpuops.reasons import Conclusion, Objection, most_severe
-from gpuops.store import Cause, Fingerprint, GatePass, HostEvent, StateChange, Store
+from gpuops.store import Cause, ClosingCheck, Fingerprint, GatePass, HostEvent, StateChange, Store
 
 _LEFT_OUT = Objection("left out", severity="left_out")
 _CONCLUSIONS: Mapping[str, Conclusion] = {"failed": "failed", "incomplete": "incomplete", "locked": "locked"}
@@ -27,14 +29,21 @@ OnResult = Callable[[str, Gate, GateState, str], None]
 
 @dataclass
 class NodeLifecycle:
-    """The nodes of one run. ``fingerprints`` are those that it read, ``stopped`` the gate at which a node stopped."""
+    """The nodes of one run. ``fingerprints`` are those that it read, ``stopped`` the gate at which a node stopped.
+
+    ``caps`` limit how many nodes it may close; None is no limit. ``unproved`` returns the checks that closed a node and
+    have not passed since. ``held`` are the nodes that a cap kept open.
+    """
 
     store: Store
     run: str
     scheduler: Scheduler
     on_result: OnResult = lambda _node, _gate, _state, _text: None
+    caps: Caps | None = None
+    unproved: Callable[[str], Sequence[Unproved]] = lambda _node: ()
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     stopped: dict[str, tuple[Gate, Objection]] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
     _demotions: dict[str, Objection] = field(default_factory=dict, init=False)
     """Objections that the store already holds as a demotion, word for word."""
 
@@ -73,12 +82,33 @@ class NodeLifecycle:
         before = self.store.latest(host.name)
         is_admitted = before is not None and state_of(before) == "admitted"
         if demotion(before, fingerprint):
-            decide = functools.partial(_demoted, host.name, fingerprint)
-            event = self.store.record_transition(host.name, self.run, decide)
+            try:
+                event = self.store.record_transition(host.name, self.run, self._demoting(host.name, fingerprint))
+            except _HeldError as held:
+                self.held.add(host.name)
+                return Objection(str(held), held.do, "incomplete")
             return self._drain_demoted(host, event) if is_admitted else None
         unreadable = unreadable_parts(before.fingerprint, fingerprint) if before and is_admitted else ""
         do = f"find out why: {propose('validate', '--limit', host.name)}"
         return Objection(f"its {unreadable} can no longer be read", do, "incomplete") if unreadable else None
+
+    def _demoting(self, node: str, fingerprint: Fingerprint) -> Callable[[HostEvent | None], StateChange]:
+        """Return the decision to demote ``node``; it raises `_HeldError` if a cap holds, before another run decides."""
+
+        def decide(before: HostEvent | None) -> StateChange:
+            change = _demoted(node, fingerprint, before)
+            held = self._held(node) if state_of(before) == "admitted" else ""
+            if held:
+                raise _HeldError(node, held, change.why)
+            return change
+
+        return decide
+
+    def _held(self, node: str) -> str:
+        if self.caps is None:
+            return ""
+        since = dt.datetime.now(dt.timezone.utc) - DAY
+        return self.caps.held(node, self.store.closed_since(since, self.run), self.store.closed_since(since))
 
     def _drain_demoted(self, host: Host, event: HostEvent) -> Objection:
         do = "wait for its jobs to end, and onboard it again"
@@ -105,8 +135,11 @@ class NodeLifecycle:
         }
 
     def _is_still_valid(self, host: Host, gate: Gate) -> bool:
+        """Return True if the node need not pass the gate again; what closed it there has to pass again."""
         fingerprint = self.fingerprints.get(host.name, {})
         now = dt.datetime.now(dt.timezone.utc)
+        if any(each.check.gate == gate.name for each in self.unproved(host.name)):
+            return False
         return bool(fingerprint) and is_still_valid(gate, self._proofs(host), fingerprint, now)
 
     def _proofs(self, host: Host) -> tuple[GatePass, ...]:
@@ -129,7 +162,8 @@ class NodeLifecycle:
     def _stop(self, host: Host, gate: Gate, objection: Objection) -> None:
         state = state_of(self.store.latest(host.name))
         if self._demotions.get(host.name) is not objection:
-            self._record_reason(host, f"stopped at {gate.name}: {objection.why}", "stopped")
+            checks = tuple(ClosingCheck(name, objection.level, gate.name) for name in objection.checks)
+            self._record_reason(host, f"stopped at {gate.name}: {objection.why}", "stopped", checks)
         self.stopped[host.name] = (gate, objection)
         self.on_result(host.name, gate, "stopped", f"stopped: {format_objection(objection)}")
         if state != "admitted":
@@ -141,9 +175,21 @@ class NodeLifecycle:
         if before and before.cause == "stopped":
             self._record_reason(host, "it passed the gate that had stopped it")
 
-    def _record_reason(self, host: Host, why: str, cause: Cause = "") -> None:
-        """Record another reason for the current state of the node."""
-        self.store.record_transition(host.name, self.run, lambda now: transition(now, state_of(now), why, cause=cause))
+    def _record_reason(self, host: Host, why: str, cause: Cause = "", checks: tuple[ClosingCheck, ...] = ()) -> None:
+        """Record another reason for the current state of the node, and the ``checks`` that failed."""
+
+        def decide(now: HostEvent | None) -> StateChange:
+            return replace(transition(now, state_of(now), why, cause=cause), checks=checks)
+
+        self.store.record_transition(host.name, self.run, decide)
+
+
+class _HeldError(GpuopsError):
+    """A cap that keeps a node open which gpuops would close because of ``why``."""
+
+    def __init__(self, node: str, held: str, why: str) -> None:
+        super().__init__(f"{held}; it stays admitted though it is {why}")
+        self.do = f"find out why so many changed; to close it: {propose('drain', node, '--reason', 'WHY', '--force')}"
 
 
 def _demoted(node: str, fingerprint: Fingerprint, before: HostEvent | None) -> StateChange:

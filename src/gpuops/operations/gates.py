@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from gpuops.assessment import assess
 from gpuops.collective.measurement import Measurement
@@ -15,10 +15,12 @@ from gpuops.inventory import Host
 from gpuops.isolation.rounds import Scope
 from gpuops.judging import Level, Verdict, choose, probes_of, waive
 from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
+from gpuops.lifecycle.gates import PAIR
 from gpuops.lifecycle.life import Attempt, NodeLifecycle
 from gpuops.operations import burn_in, measure
 from gpuops.operations.health import profiles_of, quick_probes, unhealthy, without_gpus
 from gpuops.operations.provision import plan, provision
+from gpuops.operations.reopening import not_passing_now, still_unproved
 from gpuops.playbook.record import Record
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.nvidia.nvidia_smi import smi
@@ -96,7 +98,10 @@ class Gates:
         result = burn_in.burn(work, request, gathered.values, self.request.burn_in)
         _stop_if(interrupted=result.interrupted)
         excluded = {**gathered.excluded, **result.excluded}
-        judged = {**_without_any_gpu(work, result.facts), **self._judged(work, result.facts, "burnin", ("burnin",))}
+        judged = {
+            **_without_any_gpu(work, result.facts),
+            **self._judged("burn-in", work, result.facts, "burnin", ("burnin",)),
+        }
         return _together(judged, excluded)
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
@@ -108,7 +113,7 @@ class Gates:
             work.note("no all-reduce was measured within these nodes")
         skip = () if measurement.evidence.rounds else ("all-reduce-bandwidth",)
         facts = measurement.facts
-        judged = {**_without_any_gpu(work, facts), **self._judged(work, facts, "standard", skip=skip)}
+        judged = {**_without_any_gpu(work, facts), **self._judged("validate", work, facts, "standard", skip=skip)}
         return _together(judged, measurement.excluded)
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
@@ -124,14 +129,18 @@ class Gates:
             reasons = "; ".join(f"{host.name} {excluded[host.name].why}" for host in neighbours)
             why = f"no admitted neighbour could take part: {reasons}"
             return {name: Objection(why, severity="incomplete") for name in names}
-        judged = self._judged(work, measurement.facts, "standard", only=("all-reduce-bandwidth",))
+        judged = self._judged(PAIR, work, measurement.facts, "standard", only=("all-reduce-bandwidth",))
         return {name: why for name, why in _together(judged, excluded).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
         """Check the nodes once more, and let jobs start."""
-        objections = self._unhealthy(hosts) if "validate" not in self.request.without else {}
+        objections = self._unhealthy(hosts) if "validate" not in self.request.without else self._unproved(hosts)
         complaints = self.life.scheduler.resume([host for host in hosts if host.name not in objections])
         return {**objections, **{name: Objection(why) for name, why in complaints.items()}}
+
+    def _unproved(self, hosts: Sequence[Host]) -> dict[str, Objection]:
+        """Object to nodes with a check that closed them and has not passed since."""
+        return still_unproved({host.name: self.life.unproved(host.name) for host in hosts}, (), ())
 
     def _unhealthy(self, hosts: Sequence[Host]) -> dict[str, Objection]:
         """Object to nodes that now fail a quick check: they may have passed their gates weeks ago."""
@@ -141,7 +150,9 @@ class Gates:
         profiles = profiles_of(work.hosts, gathered.values, work.catalogue)
         failing = unhealthy(gathered.values, profiles, work.catalogue, (), work.waivers())
         excluded = {**gathered.excluded, **failing}
-        return {node: _untested(each) for node, each in excluded.items()}
+        unproved = {node: self.life.unproved(node) for node in gathered.values}
+        not_shown = not_passing_now(work, gathered.values, unproved)
+        return {**not_shown, **{node: _untested(each) for node, each in excluded.items()}}
 
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
         """Object to nodes that do not have their profile's number of GPUs; lspci counts them even without a driver."""
@@ -177,6 +188,7 @@ class Gates:
 
     def _judged(
         self,
+        gate: str,
         work: Workspace,
         facts_by_node: Mapping[str, Facts],
         level: Level,
@@ -185,15 +197,23 @@ class Gates:
     ) -> dict[str, Objection]:
         """Object to nodes that fail a check of ``level`` or cannot be judged by it.
 
-        As in `validate`, what the profile does not require may stay unknown, unless a load was to show it.
+        As in `validate`, what the profile does not require may stay unknown, unless a load was to show it. A check that
+        closed a node at this ``gate`` has to pass.
         """
-        checks = choose(work.catalogue.checks(), level, only, skip)
+        checks, known = choose(work.catalogue.checks(), level, only, skip), work.catalogue.checks()
+        unproved = {node: [u for u in self.life.unproved(node) if u.check.gate == gate] for node in facts_by_node}
+        chosen = {check.name for check in checks}
+        again = {each.check.name for own in unproved.values() for each in own} - chosen
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
-        verdicts = [v for v in waive(assess(checks, facts_by_node, profiles), work.waivers()) if v.node]
+        judged = assess([*checks, *(known[name] for name in sorted(again))], facts_by_node, profiles)
+        verdicts = [verdict for verdict in waive(judged, work.waivers()) if verdict.node]
         counted = (
-            v for v in verdicts if v.status != "unknown" or v.not_measured or v.check in profiles[v.node].required
+            v
+            for v in verdicts
+            if v.check in chosen and (v.status != "unknown" or v.not_measured or v.check in profiles[v.node].required)
         )
-        return dict(_first_of_each(counted))
+        not_shown = still_unproved(unproved, verdicts, [each for own in unproved.values() for each in own])
+        return {**not_shown, **dict(_first_of_each(counted, level))}
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
         """Return admitted nodes with the same profiles, those in the same racks first."""
@@ -244,19 +264,24 @@ def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str,
 def _untested(excluded: Excluded) -> Objection:
     """Return the objection to an excluded node: it is unhealthy, or it was not measured."""
     do = propose("validate", "--limit", excluded.host)
-    return Objection(excluded.why, do, "failed" if excluded.kind == "unhealthy" else "incomplete", excluded)
+    severity: Literal["failed", "incomplete"] = "failed" if excluded.kind == "unhealthy" else "incomplete"
+    return Objection(excluded.why, do, severity, excluded, excluded.checks)
 
 
-def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:
-    """Yield the objections to each node, the most severe last, so that a dict keeps it."""
-    order = ("unknown", "fail")
+def _first_of_each(verdicts: Iterable[Verdict], level: Level) -> Iterator[tuple[str, Objection]]:
+    """Yield the objections to each node, the most severe last, so that a dict keeps it, with all checks that fail."""
+    order, verdicts = ("unknown", "fail"), list(verdicts)
+    failed: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        failed.setdefault(verdict.node, []).extend([verdict.check] if verdict.status == "fail" else [])
     for verdict in sorted((v for v in verdicts if v.status in order), key=lambda v: order.index(v.status)):
         finding = next(iter(verdict.findings), None)
         what = finding.message if finding else verdict.why
         where = f" ({finding.part})" if finding else ""
         do = finding.fix if finding else f"gpuops checks explain {verdict.check}"
         why = f"{verdict.check}: {what}{where}"
-        yield verdict.node, Objection(why, do, "failed" if verdict.status == "fail" else "incomplete")
+        severity: Literal["failed", "incomplete"] = "failed" if verdict.status == "fail" else "incomplete"
+        yield verdict.node, Objection(why, do, severity, checks=tuple(failed[verdict.node]), level=level)
 
 
 def _objections(record: Record, advice: Callable[[str], str] = lambda _: "") -> dict[str, Objection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,11 +12,13 @@ from pathlib import Path
 from gpuops.errors import InputError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.inventory import Host
+from gpuops.lifecycle.caps import DAY
 from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
 from gpuops.lifecycle.life import NodeLifecycle
 from gpuops.lifecycle.schedulers import Scheduler, drain_each
 from gpuops.lifecycle.states import State, parse_state, state_of, transition
 from gpuops.operations.health import check_profiles, profiles_of, quick_probes, unhealthy
+from gpuops.operations.reopening import caps_of, not_passing_now, unproved_by
 from gpuops.proposal import propose
 from gpuops.reasons import Objection
 from gpuops.requests import AdmitRequest, DrainRequest, SetStateRequest
@@ -36,7 +39,7 @@ def admit(work: Workspace, request: AdmitRequest) -> Transition:
     why = f"{request.reason}, untested" if request.force else request.reason
     events: dict[str, HostEvent] = {}
     with work.open_store() as store, work.a_run(store, fingerprints) as (run, _), work.scheduler() as scheduler:
-        life = NodeLifecycle(store, run, scheduler.control)
+        life = NodeLifecycle(store, run, scheduler.control, caps=caps_of(work), unproved=unproved_by(work, store))
         objections = {} if request.force else _objections(life, work, hosts, gathered.values, fingerprints)
         for host in hosts:
             if host.name in objections:
@@ -58,7 +61,7 @@ def _objections(
 ) -> dict[str, Objection]:
     """Object to hosts that lack a proof or fail a quick check; demote those that are another machine."""
     changed = {
-        node: replace(objection, do=propose("onboard", node))
+        node: objection if node in life.held else replace(objection, do=propose("onboard", node))
         for node, objection in life.compare_fingerprints(hosts, fingerprints).items()
     }
     missing = {host.name: life.missing_proofs(host) for host in hosts}
@@ -66,7 +69,8 @@ def _objections(
     profiles = profiles_of(hosts, facts_by_node, work.catalogue)
     failing = unhealthy(facts_by_node, profiles, work.catalogue, (), work.waivers())
     failed = {node: Objection(each.why, propose("validate", "--limit", node)) for node, each in failing.items()}
-    return {**unproved, **failed, **changed}
+    not_shown = not_passing_now(work, facts_by_node, {host.name: life.unproved(host.name) for host in hosts})
+    return {**unproved, **not_shown, **failed, **changed}
 
 
 def drain(work: Workspace, request: DrainRequest) -> Transition:
@@ -83,19 +87,34 @@ def drain(work: Workspace, request: DrainRequest) -> Transition:
         with work.open_store() as store, work.a_run(store, names) as (run, _):
             latest = store.latest_by_node()
             states = {name: next_state(latest.get(name)) for name in names}
+            closing = _closing(scheduler.control, work.hosts, latest)
+            above = caps_of(work).above(closing, store.closed_since(dt.datetime.now(dt.timezone.utc) - DAY))
+            if above and not request.force:
+                do = "drain fewer nodes, or add --force if this is meant"
+                return Transition({}, {name: Objection(above, do, "incomplete") for name in names})
             complaints = drain_each(scheduler.control, work.hosts, states, request.reason)
             drained = [host for host in work.hosts if host.name not in complaints]
             for host in drained:
                 events[host.name] = store.record_transition(
                     host.name,
                     run,
-                    lambda before: transition(before, next_state(before), request.reason, cause="by_hand"),
+                    lambda before: replace(
+                        transition(before, next_state(before), request.reason, cause="by_hand"),
+                        closes=host.name in closing,  # noqa: B023 - called at once
+                    ),
                 )
         busy, interrupted = _wait(work, scheduler.control, drained, request.wait)
     objections = {node: Objection(complaint) for node, complaint in complaints.items()}
     if request.wait:
         objections |= {node: Objection(why) for node, why in busy.items()}
     return Transition(events, objections, busy, {}, interrupted=interrupted)
+
+
+def _closing(scheduler: Scheduler, hosts: Sequence[Host], latest: Mapping[str, HostEvent]) -> frozenset[str]:
+    """Return the nodes that a drain closes: those that are admitted, and those that the scheduler still uses."""
+    admitted = {host.name for host in hosts if state_of(latest.get(host.name)) == "admitted"}
+    others = [host for host in hosts if host.name not in admitted]
+    return frozenset(admitted | (scheduler.still_busy(others).keys() if others else set()))
 
 
 def _wait(work: Workspace, scheduler: Scheduler, hosts: Sequence[Host], seconds: float) -> tuple[dict[str, str], bool]:

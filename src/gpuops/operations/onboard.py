@@ -15,6 +15,7 @@ from gpuops.lifecycle.life import NodeLifecycle
 from gpuops.lifecycle.states import State, state_of
 from gpuops.operations.gates import Gates
 from gpuops.operations.health import check_profiles
+from gpuops.operations.reopening import caps_of, unproved_by
 from gpuops.replacing import file_lock, write_atomic
 from gpuops.requests import OnboardRequest
 from gpuops.results.life import GateResult, NodeOnboarding, Onboarding
@@ -39,7 +40,7 @@ def onboard(work: Workspace, request: OnboardRequest) -> Onboarding:
             if state == "stopped":
                 claims.drop(node)
 
-        life = NodeLifecycle(store, run, scheduler.control, on_result)
+        life = NodeLifecycle(store, run, scheduler.control, on_result, caps_of(work), unproved_by(work, store))
         interrupted = _advance(work, request, life)
         states = {name: state_of(store.latest(name)) for name in names}
     nodes = {name: _node(life, name, tuple(results[name]), states[name]) for name in names}

@@ -227,6 +227,11 @@ class Runs(Database):
         rows = [visit for _, visit in self._visits("WHERE v.node = ? ORDER BY v.record DESC LIMIT ?", node, limit)]
         return rows[::-1]
 
+    def level_by_run(self, numbers: Iterable[int]) -> dict[int, str]:
+        """Return the level of each of these runs."""
+        summaries = [summary for number in numbers for summary in self._summaries("WHERE number = ?", number)]
+        return {summary.number: summary.level for summary in summaries}
+
     def latest_visits(self, nodes: Iterable[str], verb: str) -> dict[str, KeptVisit]:
         """Return the latest visit of each node by runs of ``verb``."""
         latest = "WHERE v.node = ? AND r.verb = ? ORDER BY v.record DESC LIMIT 1"

@@ -53,4 +53,14 @@ CREATE TABLE links (record INTEGER NOT NULL REFERENCES records (number) ON DELET
 CREATE INDEX links_between ON links (a, b, record);
 CREATE INDEX links_of_record ON links (record);
 """,
+    # `checks` failed when the event closed the node; `closed` marks what counts against the caps
+    """
+ALTER TABLE events ADD COLUMN checks TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE events ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;
+UPDATE events SET closed = 1
+ WHERE state <> 'admitted' AND 'admitted' = (SELECT earlier.state FROM events AS earlier
+                                              WHERE earlier.node = events.node AND earlier.id < events.id
+                                              ORDER BY earlier.id DESC LIMIT 1);
+CREATE INDEX closings ON events (at) WHERE closed = 1;
+""",
 )

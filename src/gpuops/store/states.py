@@ -10,7 +10,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpuops.store.database import Database
 
@@ -20,12 +20,25 @@ Fingerprint = Mapping[str, tuple[str, ...]]
 Cause = Literal["", "stopped", "demoted", "by_hand"]
 """The cause of an event: a gate that the node failed, another fingerprint, a person; empty if it passed a gate."""
 
-_EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint, cause FROM events JOIN runs ON runs.id = run"
+_EVENTS = (
+    "SELECT node, state, why, events.at, run, who, fingerprint, cause, checks FROM events JOIN runs ON runs.id = run"
+)
+
+
+class ClosingCheck(NamedTuple):
+    """A check that failed and so closed a node: its ``name``, the ``level`` at which it ran, and the ``gate``."""
+
+    name: str
+    level: str
+    gate: str
 
 
 @dataclass(frozen=True)
 class HostEvent:
-    """An event of ``node``: its new ``state``, and why. ``who`` started the ``run`` that recorded it."""
+    """An event of ``node``: its new ``state``, and why. ``who`` started the ``run`` that recorded it.
+
+    ``checks`` are those that failed, if the event closed the node or kept it closed.
+    """
 
     node: str
     state: str
@@ -35,6 +48,7 @@ class HostEvent:
     who: str
     fingerprint: Fingerprint = field(default_factory=dict)
     cause: Cause = ""
+    checks: tuple[ClosingCheck, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,12 +62,17 @@ class GatePass:
 
 @dataclass(frozen=True)
 class StateChange:
-    """The new state of a node; see `Store.record_transition`."""
+    """The new state of a node; see `Store.record_transition`.
+
+    A change from admitted to another state closes the node; ``closes`` marks another change that does.
+    """
 
     state: str
     why: str
     fingerprint: Fingerprint = field(default_factory=dict)
     cause: Cause = ""
+    checks: tuple[ClosingCheck, ...] = ()
+    closes: bool = False
 
 
 class Store(Database):
@@ -84,10 +103,14 @@ class Store(Database):
         If ``decide`` raises, nothing is recorded.
         """
         with self._translated_errors(), self._transaction():
-            change = decide(self.latest(node))
+            before = self.latest(node)
+            change = decide(before)
+            closed = change.closes or (before is not None and before.state == "admitted" != change.state)
+            row = (node, change.state, change.why, run, _now().isoformat(), json.dumps(change.fingerprint))
             self._database.execute(
-                "INSERT INTO events (node, state, why, run, at, fingerprint, cause) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (node, change.state, change.why, run, _now().isoformat(), json.dumps(change.fingerprint), change.cause),
+                "INSERT INTO events (node, state, why, run, at, fingerprint, cause, checks, closed)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, change.cause, json.dumps(change.checks), closed),
             )
             event = self.latest(node)
         if event is None:
@@ -107,6 +130,15 @@ class Store(Database):
         newest = "WHERE events.id IN (SELECT max(id) FROM events GROUP BY node) ORDER BY node"
         return {event.node: event for event in self._events(newest)}
 
+    def closed_since(self, at: dt.datetime, run: str | None = None) -> set[str]:
+        """Return the nodes that were closed after ``at``, by one ``run`` or by any."""
+        with self._translated_errors():
+            rows = self._database.execute(
+                "SELECT DISTINCT node FROM events WHERE closed = 1 AND at > ? AND (? IS NULL OR run = ?)",
+                (at.astimezone(dt.timezone.utc).isoformat(), run, run),
+            ).fetchall()
+        return {str(node) for (node,) in rows}
+
     def record_gate(self, node: str, gate: str, run: str, fingerprint: Fingerprint) -> None:
         """Record that the node passed a gate."""
         with self._translated_errors():
@@ -124,9 +156,10 @@ class Store(Database):
     def _events(self, where: str, *values: str) -> Iterator[HostEvent]:
         with self._translated_errors():
             rows = self._database.execute(f"{_EVENTS} {where}", values).fetchall()
-        for node, state, why, at, run, who, fingerprint, cause in rows:
+        for node, state, why, at, run, who, fingerprint, cause, checks in rows:
             when = dt.datetime.fromisoformat(at)
-            yield HostEvent(node, state, why, when, run, who, _fingerprint(fingerprint), cause)
+            closing = tuple(ClosingCheck(*check) for check in json.loads(checks))
+            yield HostEvent(node, state, why, when, run, who, _fingerprint(fingerprint), cause, closing)
 
 
 def _fingerprint(text: str) -> Fingerprint:

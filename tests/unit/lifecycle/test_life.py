@@ -3,7 +3,7 @@ import pytest
 from gpuops.lifecycle.gates import GATES, gates_for
 from gpuops.lifecycle.life import NodeLifecycle, conclusion, format_objection
 from gpuops.reasons import Objection
-from gpuops.store import StateChange
+from gpuops.store import ClosingCheck, StateChange
 
 MACHINE = {"driver": ("580.95.05",), "GPU serials": ("165",)}
 OTHER = {**MACHINE, "driver": ("590.1",)}
@@ -272,3 +272,13 @@ def test_each_result_of_a_gate_has_its_state(store, scheduler, a_host):
 def test_an_objection_reads_as_one_sentence():
     assert format_objection(Objection("1 GPU is missing", "reseat it")) == "1 GPU is missing; to do: reseat it"
     assert format_objection(NO) == "no"
+
+
+def test_an_event_that_stops_a_node_keeps_the_checks_that_failed(advance, store):
+    failed = Objection("2 errors", checks=("ecc-mode", "xid"), level="standard")
+    advance("gpu01", "gpu02", validate=["gpu01"], why=failed)
+    assert store.latest("gpu01").checks == (
+        ClosingCheck("ecc-mode", "standard", "validate"),
+        ClosingCheck("xid", "standard", "validate"),
+    )
+    assert store.latest("gpu02").checks == ()

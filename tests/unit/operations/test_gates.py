@@ -13,7 +13,9 @@ from gpuops.content import builtin
 from gpuops.errors import InputError, LockedError
 from gpuops.facts import Facts
 from gpuops.judging import Finding, Verdict, discover
+from gpuops.lifecycle.gates import GATES
 from gpuops.lifecycle.life import NodeLifecycle
+from gpuops.lifecycle.reopening import Unproved
 from gpuops.lifecycle.schedulers import NoScheduler
 from gpuops.nodes import Gathered, Nodes
 from gpuops.operations.burn_in import burn
@@ -27,8 +29,9 @@ from gpuops.probes.host.lspci import PciFunction
 from gpuops.probing import Unknown
 from gpuops.reasons import Excluded, Objection
 from gpuops.requests import OnboardRequest
-from gpuops.store import StateChange
+from gpuops.store import ClosingCheck, HostEvent, StateChange
 
+NOW = dt.datetime(2026, 11, 20, tzinfo=dt.timezone.utc)
 FINDING = Finding("a GPU is missing", fix="reseat it", part="node")
 
 
@@ -77,9 +80,11 @@ def test_most_severe_verdict_is_reported_with_its_fix():
         Verdict("throttle", "c", "warn", (FINDING,)),
         Verdict("topology", "d", "skipped", why="no GPU"),
     ]
-    assert dict(_first_of_each(verdicts)) == {
-        "a": Objection("gpu-count: a GPU is missing (node)", "reseat it", "failed"),
-        "b": Objection("clock: nobody told", "gpuops checks explain clock", "incomplete"),
+    assert dict(_first_of_each(verdicts, "standard")) == {
+        "a": Objection(
+            "gpu-count: a GPU is missing (node)", "reseat it", "failed", checks=("gpu-count",), level="standard"
+        ),
+        "b": Objection("clock: nobody told", "gpuops checks explain clock", "incomplete", level="standard"),
     }
 
 
@@ -244,3 +249,49 @@ def test_a_lease_outlasts_the_burn_in_and_the_diagnosis_before_it(work, monkeypa
 def test_every_fix_playbook_names_a_check_and_loads(path):
     assert path.stem in discover()
     assert load_playbook(str(path), TaskRegistry()).plays
+
+
+def _closed_by(gates, node, check, gate="validate", level="standard"):
+    each = Unproved(ClosingCheck(check, level, gate), HostEvent(node, "provisioned", "x", NOW, "r", "ops"))
+    gates.life.unproved = lambda name: [each] if name == node else []
+
+
+@pytest.mark.parametrize(
+    ("status", "why", "objects"),
+    [("pass", "", False), ("unknown", "nobody told", True), ("skipped", "no such part", True), ("warn", "", True)],
+)
+def test_a_gate_asks_for_a_pass_of_the_check_that_closed_the_node_there(gates, monkeypatch, status, why, objects):
+    """An unknown that the profile does not require stops no other node."""
+    verdicts = [Verdict("purpose", node, status, why=why) for node in ("a1", "a2")]
+    monkeypatch.setattr("gpuops.operations.gates.assess", lambda *_: verdicts)
+    monkeypatch.setattr("gpuops.operations.gates.choose", lambda *_: [])
+    _closed_by(gates, "a1", "xid")
+    facts = {node: Facts(node, NOW, {}) for node in ("a1", "a2")}
+    assert list(gates._judged("validate", gates.work, facts, "standard")) == ["a1"]  # nothing judged it
+    _closed_by(gates, "a1", "purpose", gate="pair")
+    monkeypatch.setattr(type(gates.work.catalogue), "checks", lambda _: {"purpose": None})
+    assert gates._judged("validate", gates.work, facts, "standard") == {}
+    _closed_by(gates, "a1", "purpose")
+    objections = gates._judged("validate", gates.work, facts, "standard")
+    assert list(objections) == (["a1"] if objects else [])
+    assert all(each.severity == "incomplete" and why in each.why for each in objections.values())
+
+
+def test_a_gate_that_was_passed_is_tried_again_for_what_closed_the_node_there(gates):
+    (host, *_) = gates.work.hosts
+    gates.life.fingerprints["a1"] = {"driver": ("1",)}
+    gates.life.store.record_gate("a1", "burn-in", gates.life.run, {"driver": ("1",)})
+    (burn_in,) = [gate for gate in GATES if gate.name == "burn-in"]
+    assert gates.life._is_still_valid(host, burn_in)
+    _closed_by(gates, "a1", "purpose", gate="pair")
+    assert gates.life._is_still_valid(host, burn_in)
+    _closed_by(gates, "a1", "purpose", gate="burn-in")
+    assert not gates.life._is_still_valid(host, burn_in)
+
+
+def test_the_last_gate_refuses_a_node_whose_check_was_left_out(gates):
+    _closed_by(gates, "a1", "purpose")
+    left_out = Gates(gates.work, gates.life, OnboardRequest("p.yml", without=("validate",)))
+    left_out.life.scheduler = SimpleNamespace(resume=lambda _: {})
+    assert "purpose closed it at validate" in left_out.admit(gates.work.hosts[:2])["a1"].why
+    assert list(left_out.admit(gates.work.hosts[:2])) == ["a1"]
