@@ -163,6 +163,7 @@ class Sandbox:
             "UP_SINCE": up_since,
             "SLOW": f"{behaviour.driver_delay_seconds:g}",
             "SUDO": behaviour.sudo,
+            "BUG_REPORT_HANGS": int(behaviour.bug_report_hangs),
         }
         folder = self.host(name)
         if not folder.is_dir():

@@ -177,6 +177,12 @@ FAULTS = (
     Fault("host", "dpkg-locked", "another program holds dpkg's lock and never ends", _behaving(dpkg_locked=True)),
     Fault("host", "no-repository", "package repositories are unreachable", _behaving(repositories=False)),
     Fault("host", "stays-down", "it does not come back from a reboot", _behaving(comes_back=False)),
+    Fault(
+        "host",
+        "bug-report-hangs",
+        "nvidia-bug-report.sh never ends, except with --safe-mode",
+        _behaving(bug_report_hangs=True),
+    ),
     Fault("host", "refuse", "connections are refused", _behaving(connection="refuse")),
     Fault("host", "hang", "TCP is accepted, sshd is silent", _behaving(connection="hang")),
     Fault("host", "wrong-key", "another host key than known_hosts has", _behaving(connection="wrong-key")),

@@ -168,6 +168,7 @@ class Behaviour:
     repositories: bool = True  # can be reached
     dpkg_locked: bool = False
     comes_back: bool = True  # from a reboot
+    bug_report_hangs: bool = False  # without --safe-mode
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,22 @@ update_grub() { # what stands before the words stays
     exit
 }
 
+bug_report() { # as the real one: members of a gzip file, one after another, also of files in home directories
+    file=nvidia-bug-report.log safe=
+    for word; do
+        case $word in --safe-mode) safe=1 ;; esac
+        [ "$before" != --output-file ] || file=$word
+        before=$word
+    done
+    printf '%s\n' ____________________________________________ '' 'Start of NVIDIA bug report log file.' | gzip -c >>"$file.gz"
+    [ "$BUG_REPORT_HANGS$safe" != 1 ] || sleep 86400
+    PRINTS=1 "$here/bin/$tool" ${safe:+--safe-mode} | gzip -c >>"$file.gz"
+    for own in "$HOME"/.nv/*; do
+        [ ! -f "$own" ] || { echo ____________________________________________ && echo "*** $own" && cat "$own"; } | gzip -c >>"$file.gz"
+    done
+    exit
+}
+
 case $tool in
 python3) printf '%s\n' "$tool" ;;
 *) printf '%s\n' "$tool $*" ;;
@@ -202,6 +218,7 @@ systemctl)
     [ ! -f "$here/root/run/units/${unit%.service}" ] || tell_unit "$here/root/run/units/${unit%.service}" "$1"
     ;;
 nvidia-smi) [ "$SLOW" = 0 ] || sleep "$SLOW" ;;
+nvidia-bug-report.sh) [ -n "$PRINTS" ] || [ -z "$LAB_ROOT" ] || bug_report "$@" ;;
 esac
 
 key=${LAB_ROOT:+sudo|}$tool

@@ -96,3 +96,27 @@ def _dscp_rows() -> list[str]:
 
 def _lid(nic: Nic) -> int:
     return 100 + (nic.rail or 0)
+
+
+def ibv_devinfo(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """Return what ``ibv_devinfo [-v]`` prints."""
+    del words, root
+    if not node.nics:
+        return Answer(err="No IB devices found\n", code=255)
+    return Answer(out="".join(_verbs(nic) for nic in node.nics))
+
+
+def _verbs(nic: Nic) -> str:
+    guid = ":".join(nic.guid[at : at + 4] for at in range(0, 16, 4))
+    state = "PORT_ACTIVE (4)" if nic.up else "PORT_DOWN (1)"
+    rows = (("transport", "InfiniBand (0)"), ("fw_ver", nic.firmware), ("node_guid", guid), ("board_id", nic.board))
+    ports = (("state", state), ("link_layer", nic.link_layer))
+    return "".join(
+        [
+            f"hca_id:\t{nic.name}\n",
+            *(f"\t{name + ':':<24}{value}\n" for name, value in rows),
+            "\t\tport:\t1\n",
+            *(f"\t\t\t{name + ':':<24}{value}\n" for name, value in ports),
+            "\n",
+        ]
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from gpuops.lab.identity import SERIAL
 from gpuops.lab.model import Node
 from gpuops.lab.model.bmc import Bmc
 from gpuops.lab.tools.answer import Answer
@@ -21,12 +22,18 @@ FACTORY = (
 
 
 def ipmitool(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """Return what ``ipmitool sdr elist``, ``sel elist`` and ``sel info`` print; only root can open the device."""
+    """Return what ``sdr elist``, ``sel elist|info``, ``fru print`` and ``mc info`` print; only for root."""
     if node.bmc is None:
         return Answer(err="ipmitool: not found\n", code=127)
     if not root:
         return Answer(err=f"{_DEVICES}: Permission denied\n", code=1)
-    forms = {("sdr", "elist"): _sdr, ("sel", "elist"): _sel, ("sel", "info"): _info}
+    forms = {
+        ("sdr", "elist"): _sdr,
+        ("sel", "elist"): _sel,
+        ("sel", "info"): _info,
+        ("fru", "print"): _fru,
+        ("mc", "info"): _mc,
+    }
     form = forms.get((words[0], words[1])) if len(words) > 1 else None
     if form is None:
         return Answer(err=f"Invalid command: {' '.join(words)}\n", code=1)
@@ -81,3 +88,24 @@ def _info(_node: Node, bmc: Bmc) -> Iterator[str]:
     )
     yield "SEL Information"
     yield from (f"{name:<16} : {value}" for name, value in facts)
+
+
+def _fru(node: Node, bmc: Bmc) -> Iterator[str]:
+    yield "FRU Device Description : Builtin FRU Device (ID 0)"
+    facts = (
+        ("Board Mfg", node.system.vendor),
+        ("Board Serial", f"OM{SERIAL}"),
+        ("Product Manufacturer", node.system.vendor),
+        ("Product Name", node.system.product),
+        ("Product Serial", f"S{SERIAL}"),
+    )
+    yield from (f" {name:<21} : {value}" for name, value in facts)
+    for number in range(1, bmc.supplies + 1):
+        yield ""
+        yield f"FRU Device Description : PS{number} (ID {number})"
+        yield f" {'Product Serial':<21} : P{number}{SERIAL}"
+
+
+def _mc(_node: Node, _bmc: Bmc) -> Iterator[str]:
+    facts = (("Device ID", "32"), ("Firmware Revision", "1.05"), ("IPMI Version", "2.0"), ("Device Available", "yes"))
+    yield from (f"{name:<26}: {value}" for name, value in facts)

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from gpuops.lab.model import Node
 from gpuops.lab.tools import (
+    bug_report,
     debian,
+    dmidecode,
     ethtool,
     host,
     infiniband,
@@ -26,14 +28,17 @@ from gpuops.lab.tools.nvidia_smi.program import nvidia_smi
 
 PROGRAMS: Mapping[str, Tool] = {
     "nvidia-smi": nvidia_smi,
+    "nvidia-bug-report.sh": bug_report.nvidia_bug_report,
     "lspci": lspci.lspci,
     "dmesg": kernel_log.dmesg,
     "journalctl": kernel_log.journalctl,
     "ibstat": infiniband.ibstat,
+    "ibv_devinfo": infiniband.ibv_devinfo,
     "ethtool": ethtool.ethtool,
     "mlnx_qos": infiniband.mlnx_qos,
     "mlxlink": mlxlink.mlxlink,
     "ipmitool": ipmitool.ipmitool,
+    "dmidecode": dmidecode.dmidecode,
     "nvme": storage.nvme,
     "modinfo": software.modinfo,
     "dkms": software.dkms,
