@@ -25,6 +25,7 @@ from gpuops.proposal import HostOptions, proposing
 from gpuops.reasons import Request
 from gpuops.requests import (
     AdmitRequest,
+    BundleRequest,
     DrainRequest,
     ExpectRequest,
     FactsRequest,
@@ -76,6 +77,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     RenderRequest: "launch.render",
     ProvisionRequest: "provision.provision",
     FixRequest: "fix.fix",
+    BundleRequest: "bundle.bundle",
     HostKeysRequest: "host_keys.look",
     TrustRequest: "host_keys.trust",
     OnboardRequest: "onboard.onboard",

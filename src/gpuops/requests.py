@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gpuops.playbook.record import Record
     from gpuops.render import Launch
     from gpuops.results.answers import Answers
+    from gpuops.results.bundles import Bundles
     from gpuops.results.expectation import Expectation
     from gpuops.results.health import Report
     from gpuops.results.learned import LearnedProfile
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdmitRequest",
+    "BundleRequest",
     "DrainRequest",
     "ExpectRequest",
     "FactsRequest",
@@ -226,12 +228,30 @@ class ProvisionRequest(Request["Record"]):
 
 @dataclass(frozen=True)
 class FixRequest(Request["Repair"]):
-    """Fix for the finding of ``check``; with ``check_only`` it is only shown."""
+    """Fix for the finding of ``check``; with ``check_only`` it is only shown.
+
+    With ``bundle`` each node's evidence is kept before its first change, as `BundleRequest` collects it.
+    """
 
     check: str
     check_only: bool = False
     force: bool = False
     save_run: bool = True
+    bundle: bool = True
+
+
+@dataclass(frozen=True)
+class BundleRequest(Request["Bundles"]):
+    """Evidence of each host for its vendor, as one archive per host in ``directory``. Nothing is changed on a host.
+
+    nvidia-bug-report.sh is killed after ``report_timeout`` seconds. ``safe_mode`` and ``extra_system_data`` are its
+    options; the second writes backtraces of all CPUs to the host's kernel log.
+    """
+
+    directory: Path = Path()
+    safe_mode: bool = False
+    extra_system_data: bool = False
+    report_timeout: float = 600.0
 
 
 @dataclass(frozen=True)

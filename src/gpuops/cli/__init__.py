@@ -13,7 +13,7 @@ from gpuops.cli._terminal import Commands, exits, leave_stdout, log_to_stderr, r
 from gpuops.version import __version__
 
 _SECTIONS = {
-    "Look": ("ping", "facts", "validate", "topology", "run", "checks", "profiles"),
+    "Look": ("ping", "facts", "validate", "topology", "run", "bundle", "checks", "profiles"),
     "Compare": ("diff", "history", "why", "runs"),
     "Measure": ("allreduce", "preflight"),
     "Launch": ("place", "render", "targets"),

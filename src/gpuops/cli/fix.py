@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.argument("node", metavar="PATTERN", shell_complete=completes("hosts"))
 @click.option("-y", "--yes", is_flag=True, help="Apply the fix without asking.")
 @asks(FixRequest, "check", "check_only")
+@click.option("--bundle/--no-bundle", default=True, help="Keep the node's evidence before the first change (yes).")
 @shows("table", "json")
 @reaches(pattern=False, limited=False)
 @exits(
@@ -39,7 +40,7 @@ def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *,
     The fix for the finding of CHECK is the playbook fixes/CHECK.yml, the project's own or a built-in one. It is shown
     first, applied after confirmation, and CHECK is run again. A node that takes jobs must be drained first: one that
     is admitted, or that the scheduler has not drained. Any node must be proved idle before the first change. --force
-    overrides both.
+    overrides both. The node's evidence is kept first, as gpuops bundle collects it.
     To reset a GPU, its clients are stopped; all GPUs of a baseboard are reset together if necessary.
     """
     from gpuops.errors import NodeError
@@ -67,6 +68,7 @@ def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *,
 
 
 def _outcome(repair: Repair, request: FixRequest, node: str) -> Iterator[str]:
+    yield from (f"evidence of {host}: {path}" for host, path in repair.bundles.items())
     if repair.record is not None:
         yield from _record_lines(repair.record, diff=False)
     elif repair.needed:

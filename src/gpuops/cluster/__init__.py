@@ -26,6 +26,7 @@ from gpuops.project import placed, shortest
 from gpuops.proposal import HostOptions
 from gpuops.requests import (
     AdmitRequest,
+    BundleRequest,
     DrainRequest,
     FactsRequest,
     FixRequest,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from gpuops.playbook.record import Record
     from gpuops.render import Launch
     from gpuops.results.answers import Answers
+    from gpuops.results.bundles import Bundles
     from gpuops.results.health import Report
     from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import History, Onboarding, Transition
@@ -309,9 +311,22 @@ class Cluster(Measurements):
             ProvisionRequest(playbook, check, extra_vars, tags, skip_tags, start_at, resume, retry, force, break_lock)
         )
 
-    def fix(self, check: str, *, check_only: bool = False, force: bool = False, save_run: bool = True) -> Repair:
+    def fix(
+        self, check: str, *, check_only: bool = False, force: bool = False, save_run: bool = True, bundle: bool = True
+    ) -> Repair:
         """Apply the fix for the finding of ``check``, and judge the hosts again."""
-        return self.ask(FixRequest(check, check_only, force, save_run))
+        return self.ask(FixRequest(check, check_only, force, save_run, bundle))
+
+    def bundle(
+        self,
+        *,
+        directory: Path = Path(),
+        safe_mode: bool = False,
+        extra_system_data: bool = False,
+        report_timeout: float = 600.0,
+    ) -> Bundles:
+        """Write each host's evidence for its vendor to an archive in ``directory``; nothing is changed on a host."""
+        return self.ask(BundleRequest(directory, safe_mode, extra_system_data, report_timeout))
 
     def host_keys(self) -> Answers[HostKeys]:
         """Return the keys that hosts show and those that are recorded, without logging in."""

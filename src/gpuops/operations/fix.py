@@ -5,16 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuops.assessment import probes_for
-from gpuops.errors import ContentError, NodeError
+from gpuops.bundle.archive import prune
+from gpuops.errors import CancelledError, ContentError, GpuopsError, NodeError
 from gpuops.judging import Check, Verdict, judge
 from gpuops.lifecycle.states import state_of
+from gpuops.operations.bundle import bundle
 from gpuops.operations.health import profiles_of
 from gpuops.operations.provision import provision
+from gpuops.playbook.record import Record
 from gpuops.proposal import propose
 from gpuops.reasons import Objection
-from gpuops.requests import FixRequest, ProvisionRequest
-from gpuops.results.repair import Repair
+from gpuops.requests import BundleRequest, FixRequest, ProvisionRequest
+from gpuops.results.repair import WOULD_CHANGE, Repair
 from gpuops.workspace import Workspace
+
+_MOST_BUNDLES = 20
+_REPORT_SECONDS = 300.0
+"""Time for nvidia-bug-report.sh, which is shorter than for a bundle alone: somebody waits for the fix."""
 
 
 def fix(work: Workspace, request: FixRequest) -> Repair:
@@ -33,9 +40,31 @@ def fix(work: Workspace, request: FixRequest) -> Repair:
         return repair
     for node, objection in repair.blocked.items():
         raise NodeError(node, f"{objection.why}; first: {objection.do}")
+    if request.bundle:
+        repair = replace(repair, bundles=_keep_evidence(work, preview))
     record = replace(provision(work, replace(asked, check=False)), playbook=preview.playbook)
     repair = replace(repair, record=record, interrupted=record.interrupted)
     return _judged(work, check, repair) if record.conclusion() == "ok" else repair
+
+
+def _keep_evidence(work: Workspace, preview: Record) -> dict[str, str]:
+    """Keep a bundle of each node that will be changed, beside the store; say which nodes have none, and go on."""
+    nodes = list(dict.fromkeys(result.node for result in preview.results if result.status in WOULD_CHANGE))
+    directory = work.project.store_path.parent / "bundles"
+    try:
+        made = bundle(work.of(nodes), BundleRequest(directory, report_timeout=_REPORT_SECONDS))
+    except CancelledError:
+        raise
+    except GpuopsError as error:
+        work.note(f"no evidence is kept of {', '.join(nodes)}, and the fix goes on: {error}")
+        return {}
+    if made.interrupted:
+        raise CancelledError("interrupted")
+    for node, why in made.excluded.items():
+        work.note(f"no evidence is kept of {node}, and the fix goes on: {why.why}")
+    for node in made.bundles:
+        prune(directory, node, _MOST_BUNDLES)
+    return {node: each.path for node, each in made.bundles.items()}
 
 
 def _in_use(work: Workspace) -> dict[str, Objection]:

@@ -11,12 +11,16 @@ from gpuops.playbook.record import Record
 from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, Result
 from gpuops.results.plain import plain
 
+WOULD_CHANGE = ("would_change", "later")
+"""Statuses of a step that would change a host."""
+
 
 @dataclass(frozen=True)
 class Repair(Result):
     """``preview`` is the fix's playbook in check mode; ``record`` is its run, None if it was not applied.
 
-    ``blocked`` are hosts on which it must not be applied now because they take jobs.
+    ``blocked`` are hosts on which it must not be applied now because they take jobs. ``bundles`` are the archives with
+    each host's evidence from before the fix.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.repair/1"
@@ -26,13 +30,14 @@ class Repair(Result):
     verdicts: tuple[Verdict, ...] = ()
     blocked: Mapping[str, Objection] = field(default_factory=dict)
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    bundles: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
     seconds: float = 0.0
 
     @property
     def needed(self) -> bool:
         """True if the fix would change something."""
-        return any(result.status in ("would_change", "later") for result in self.preview.results)
+        return any(result.status in WOULD_CHANGE for result in self.preview.results)
 
     def to_document(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -44,6 +49,7 @@ class Repair(Result):
             "record": self.record.to_document() if self.record else None,
             "verdicts": {verdict.node: verdict.status for verdict in self.verdicts},
             "excluded": plain(self.excluded),
+            "bundles": plain(self.bundles),
         }
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it

@@ -120,7 +120,7 @@ def test_command_on_nodes_has_the_common_options(path):
     options = {name for param in command.params if isinstance(param, click.Option) for name in param.opts}
     assert {"-i", "--inventory", "-l", "--limit", "-f", "--forks", "--fanout", "-v", "--verbose"} <= options
     assert "--json" in options
-    assert path == "gpuops render" or {"--format", "-o", "--output"} <= options
+    assert path in ("gpuops render", "gpuops bundle") or {"--format", "-o", "--output"} <= options
     assert "--fanout" not in command.get_help(COMMANDS[path])
     assert re.search("PATTERN", " ".join(command.collect_usage_pieces(COMMANDS[path])))
 

@@ -32,6 +32,7 @@ METHODS = {
     "RenderRequest": "render",
     "ProvisionRequest": "provision",
     "FixRequest": "fix",
+    "BundleRequest": "bundle",
     "HostKeysRequest": "host_keys",
     "TrustRequest": "trust",
     "OnboardRequest": "onboard",
