@@ -31,7 +31,7 @@ def _content(item: Item, answer: Completed, private: Private) -> Contents:
     missing = _missing(item, answer)
     text = _shown(answer)
     if not text.strip() or answer.missing:
-        return Contents(left_out=(missing or LeftOut(item.file, "failed", "the answer is empty"),))
+        return Contents(left_out=(missing or LeftOut(item.file, "absent", "the node has nothing of it"),))
     left_out = [missing] if missing else []
     if len(text) > _MOST_BYTES:  # the end of a log is the newer part
         text = text[-_MOST_BYTES:].partition("\n")[2]

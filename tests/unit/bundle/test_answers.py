@@ -32,7 +32,7 @@ def done(code=0, **values):
         (done(1, out="half\n", err="/dev/mem: Permission denied"), "refused", "a.txt: a part of it", True),
         (done(1, err="no such device"), "failed", "a.txt", False),
         (done(1), "failed", "a.txt", False),
-        (done(), "failed", "a.txt", False),
+        (done(), "absent", "a.txt", False),
     ],
 )
 def test_what_is_missing_is_listed_with_its_reason(answer, reason, what, is_kept):
