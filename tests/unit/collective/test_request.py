@@ -21,6 +21,7 @@ def test_the_fields_are_those_of_the_public_call():
         "facts",
         "keep_answers",
         "confidence",
+        "save_run",
     ]
 
 
