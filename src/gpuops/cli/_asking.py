@@ -1,8 +1,58 @@
-"""Questions to the user."""
+"""What people type: values of options, as numbers, words and variables, and answers to questions."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any
+
 import click
+
+_SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
+_FRESH = "gpuops.fresh"
+
+
+def seconds_of(_ctx: object, _param: object, text: str) -> float:
+    """Return the seconds of ``30m``, ``90s``, ``2h`` or a plain number; `click.BadParameter` for anything else."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh]?)", text.strip())
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if not seconds:
+        raise click.BadParameter(f'"{text}" is not a time; expected 30m, 90s, 2h or seconds')
+    return seconds
+
+
+fresh_option = click.option("--fresh", is_flag=True, is_eager=True, expose_value=False, help="Ask every node again.",
+    callback=lambda ctx, _param, fresh: ctx.meta.update({_FRESH: fresh}))  # fmt: skip
+
+
+def age_of(ctx: click.Context, param: object, text: str) -> float:
+    """Return the seconds that an answer may be old; 0 with ``--fresh``."""
+    return 0.0 if ctx.meta.get(_FRESH) else seconds_of(ctx, param, text)
+
+
+def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
+    """Return the words of ``a,b,c``."""
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def scopes_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
+    from gpuops.collective.request import SCOPES
+    from gpuops.errors import InputError, did_you_mean
+
+    words = [word.strip() for word in text.split(",")] if text else list(SCOPES)
+    for word in words:
+        if word not in _SCOPES:
+            raise InputError(
+                f'unknown scope "{word}"{did_you_mean(word, _SCOPES) or "; use node, rail, pairs or group"}'
+            )
+    return tuple(dict.fromkeys(_SCOPES[word] for word in words))
+
+
+def variables_of(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, Any]:
+    """Return the variables of ``NAME=VALUE`` (a YAML value) and ``@FILE`` (a YAML mapping); later ones win."""
+    from gpuops.playbook.parameters import extra_variables
+
+    return extra_variables(words)
 
 
 def confirmed(question: str) -> bool:

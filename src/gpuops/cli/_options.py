@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from gpuops.cli._asking import age_of, fresh_option, scopes_of, seconds_of, variables_of, words_of
 from gpuops.cli._terminal import log_to_stderr, tell, terminal
-from gpuops.cli._values import age_of, fresh_option, scopes_of, seconds_of, variables_of, words_of
 from gpuops.proposal import HostOptions, proposing
 
 if TYPE_CHECKING:

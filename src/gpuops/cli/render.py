@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuops.cli._asking import words_of
 from gpuops.cli._options import asks, carry_out, completes, reaches
 from gpuops.cli._terminal import WithWords, exits, page, print_lines
-from gpuops.cli._values import words_of
 from gpuops.requests import PlaceRequest, RenderRequest
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from gpuops.cli._asking import seconds_of
 from gpuops.cli._options import OPTIONS
 from gpuops.cli._terminal import Command, Output, exits, shows
-from gpuops.cli._values import seconds_of
 
 _number = functools.partial(click.option, metavar="N", show_default=True)
 _unless = functools.partial(click.option, flag_value=False, default=True)
