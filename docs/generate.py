@@ -228,6 +228,22 @@ def published() -> Iterator[str]:
     yield f"{min(ratios):.2f} to {max(ratios):.2f}."
 
 
+def false_drains() -> Iterator[str]:
+    """Yield, for each check, how many healthy nodes it was shown, how many failed, and the upper 95 % bound."""
+    yield from ("", "| check | healthy lab hosts | public cases | failed | upper bound |", "|---|---|---|---|---|")
+    with (FOLDER / "false-drains.csv").open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            hosts, cases, failed = (int(row[key]) for key in ("lab_hosts", "public_cases", "failed"))
+            yield f"| `{row['check']}` | {hosts} | {cases} | {_rate(failed, hosts + cases)} |"
+
+
+def _rate(failed: int, shown: int) -> str:
+    """Return how many failed, and the rate below which it is with 95 % confidence: 3/N if none of N failed."""
+    if shown == 0:
+        return "not shown | none"
+    return f"{failed} of {shown} | {min(3 / shown, 1.0):.1%}" if failed == 0 else f"{failed} of {shown} | to be judged"
+
+
 def probes() -> Iterator[str]:
     """Yield every probe and its question."""
     for name, probe in sorted(_BUILT_IN.probes().items()):
@@ -319,7 +335,7 @@ def _head(text: str) -> Iterable[str]:
 _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
     for made in (
-        *(layers, verbs, node_options, checks, catalogue, profiles, published, probes, texts, faults),
+        *(layers, verbs, node_options, checks, catalogue, profiles, published, probes, texts, faults, false_drains),
         *(launch_targets, tasks, playbooks),
     )
 }
