@@ -12,7 +12,8 @@ from tests.unit.cli.test_place import FAILED_REMAP, INVENTORY, save, smi_text, t
 from gpuops.cli import program
 from gpuops.cluster import Cluster
 from gpuops.requests import ValidateRequest
-from gpuops.results.recorded import of_report
+from gpuops.results.recorded import record
+from gpuops.store.records import RunRecord
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs/schemas/report-1.json").read_text())
 PLAIN = "inventory: prod.yml\n"
@@ -127,5 +128,5 @@ def test_the_store_keeps_what_did_not_count_as_such(project, settings, waived, r
     with Cluster.saved(project / "facts", inventory=project / "prod.yml", project=project) as cluster:
         report = cluster.ask(ValidateRequest(only=["row-remap-failed"]))
         hosts = {host.name: host for host in cluster.hosts}
-    visit = of_report(report, hosts, "alice").nodes["gpu02"]
+    visit = record(report, RunRecord("", report.run.started_at, 0.0, "ok", "alice"), hosts).nodes["gpu02"]
     assert (visit.checks, len(visit.findings)) == ({"row-remap-failed": result}, kept)

@@ -105,6 +105,7 @@ def test_the_list_as_json_tells_all_of_a_check(project, gpuops):
         "catches": "a fan that stands still",
         "fix": "replace the fan",
         "fix_in_common": "",
+        "shadow": False,
     }
 
 

@@ -29,6 +29,7 @@ EVENT_DOCUMENT = {
     "who": "alice",
     "fingerprint": {"driver": ["580.95.05"]},
     "cause": "by_hand",
+    "checks": [],
 }
 
 

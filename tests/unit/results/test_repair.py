@@ -73,5 +73,6 @@ def test_document_has_the_preview_the_run_and_the_verdicts():
         "needed": True,
         "verdicts": {"n1": "pass", "n2": "fail"},
         "excluded": {"n3": {"kind": "unreachable", "why": "refused"}},
+        "bundles": {},
     }
     assert json.loads(repair_of(record=None).to_json())["record"] is None
