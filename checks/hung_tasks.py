@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.kernel_log import KernelLog, kernel_log
-from gpuops.probes.host.kernel_messages import Message, unanswered_servers
+from gpuops.probes.host.kernel_messages import Message, MessageKind, unanswered_servers
 from gpuops.probes.host.uptime import uptime
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
@@ -13,12 +13,14 @@ _OVER_SECONDS = 600
 _DAY_SECONDS = 86400
 _REBOOT = "reboot the node, for a task that hangs in the driver cannot be killed; if the shutdown hangs, power-cycle it"
 _STORAGE = "look at what these tasks wait for: the storage and its network first, then their stacks (/proc/PID/stack)"
+_STUCK: tuple[MessageKind, ...] = ("hard-lockup", "soft-lockup", "rcu-stall")
+"""From the plainest to the vaguest: of one stuck processor, the kernel often reports all three."""
 _LOCKUP = "read the stack that the log has after this line; update the kernel or the driver that it names"
 
 
 @check(
     needs=(kernel_log, uptime, smi),
-    tolerates=(uptime, smi),
+    tolerates=(kernel_log, uptime, smi),
     severity="reboot",
     tags=("quick", "host"),
     blinds=("nvidia-smi",),
@@ -26,15 +28,33 @@ _LOCKUP = "read the stack that the log has after this line; update the kernel or
     fix=_REBOOT,
 )
 def hung_tasks(
-    log: KernelLog, seconds: float | Unknown, answer: Smi | Unknown, _profile: Profile
+    log: KernelLog | Unknown, seconds: float | Unknown, answer: Smi | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
     """Tasks of the NVIDIA driver that hang ask for a reboot, unless nvidia-smi answers; other tasks warn.
 
-    The kernel repeats its message every two minutes, ten times at most: a task without a newer message runs again.
-    Sources: Linux kernel, kernel/hung_task.c and the sysctl hung_task_warnings; leptonai/gpud, blocked processes (only
-    names that begin with nvidia ask for a reboot).
+    The kernel repeats its message every two minutes, ten times at most: a task without a newer message runs again. An
+    nvidia-smi that hangs in the kernel after its deadline and SIGKILL counts at once, before the log says so. A
+    processor that was stuck within the last day warns. Sources: Linux kernel, kernel/hung_task.c and the sysctl
+    hung_task_warnings, kernel/watchdog.c (soft and hard lockups), kernel/rcu/tree_stall.h; leptonai/gpud, blocked
+    processes (only names that begin with nvidia ask for a reboot), and its issue 117.
     """
-    now = None if isinstance(seconds, Unknown) else seconds
+    is_named = False
+    if isinstance(log, KernelLog):
+        found = list(_of_log(log, None if isinstance(seconds, Unknown) else seconds, answer))
+        is_named = any(finding.code == "driver" for finding in found)
+        yield from found
+    if isinstance(answer, Unknown) and answer.is_stuck and not is_named:
+        message = "nvidia-smi hangs in the kernel, and SIGKILL does not end it"
+        yield Finding(
+            message, fix=f"look again in two minutes; if it still hangs, {_REBOOT}", part="driver", code="driver"
+        )
+    if isinstance(log, Unknown):
+        yield log
+    elif not log.reaches_boot:
+        yield Unknown("the kernel log does not reach back to boot, so tasks that hang since then are unknown")
+
+
+def _of_log(log: KernelLog, now: float | None, answer: Smi | Unknown) -> Iterator[Finding]:
     hung = log.of_kind("hung-task")
     if not _is_over(hung, now, is_exhausted=len(hung) >= _WARNINGS):
         own = [message for message in hung if message.subject.startswith("nvidia")]
@@ -42,12 +62,18 @@ def hung_tasks(
         answers = isinstance(answer, Smi) and bool(answer.gpus) and answer.error is None
         yield from _of_driver(own, answers=answers)
         yield from _of_others(others, waits_for=sorted(unanswered_servers(log.messages)))
-    locked = log.of_kind("soft-lockup")
-    if locked and not _is_over(locked, now, after=_DAY_SECONDS):
-        message = f"a processor was stuck in {_names(locked)}"
-        yield Finding(f"{message}: {locked[-1].text}", fix=_LOCKUP, severity="warn", code="soft-lockup")
-    if not log.reaches_boot:
-        yield Unknown("the kernel log does not reach back to boot, so tasks that hang since then are unknown")
+    stuck = [m for m in log.of_kind(*_STUCK) if not _is_over([m], now, after=_DAY_SECONDS)]
+    if stuck:
+        gravest = min(stuck, key=lambda message: _STUCK.index(message.kind))
+        message = _what_stuck([m for m in stuck if m.kind == gravest.kind])
+        yield Finding(message, fix=_LOCKUP, severity="warn", code=gravest.kind)
+
+
+def _what_stuck(messages: Sequence[Message]) -> str:
+    """Return which processor was stuck, or in what, with the last line about it."""
+    who = {"hard-lockup": "processor {} was stuck", "soft-lockup": "a processor was stuck in {}"}
+    what = who.get(messages[0].kind, "a processor was stuck ({})").format(_names(messages))
+    return f"{what}: {messages[-1].text}"
 
 
 def _is_over(

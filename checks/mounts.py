@@ -31,8 +31,10 @@ def mounts(
     """The mount table decides; what the log says and the table no longer shows only warns.
 
     An NFS server that did not answer counts until the log says that it does. One whose requests time out need not say
-    so, and warns an hour later. Sources: fstab(5), proc_pid_mountinfo(5); leptonai/gpud, NFS component;
-    kubernetes/node-problem-detector issue 474 (a flag of the log alone never clears).
+    so, and warns an hour later. A mounted file system in which the kernel found damage warns, even if it goes on.
+    Sources: fstab(5), proc_pid_mountinfo(5); leptonai/gpud, NFS component; kubernetes/node-problem-detector issue 474
+    (a flag of the log alone never clears); ext4(5), errors=continue; Linux kernel, fs/ext4/super.c (__ext4_error) and
+    fs/xfs/xfs_error.c (xfs_corruption_error).
     """
     for entry in known.table:
         yield from _judge_entry(entry, known)
@@ -41,6 +43,7 @@ def mounts(
         return
     yield from _read_only(known, log)
     yield from _shut_down(known, log)
+    yield from _damaged(known, log)
     now = None if isinstance(seconds, Unknown) else seconds
     for server, message in unanswered_servers(log.messages).items():
         yield from _judge_server(server, message, known, now)
@@ -100,6 +103,17 @@ def _shut_down(known: Mounts, log: KernelLog) -> Iterator[Finding]:
             yield Finding(
                 "had shut down after an error", fix="look at its disk", part=part, severity="warn", code="was"
             )
+
+
+def _damaged(known: Mounts, log: KernelLog) -> Iterator[Finding]:
+    """Yield the mounted file systems that the kernel found damaged, but did not stop; others are reported above."""
+    stopped = {message.subject for message in log.of_kind("read-only", "shut-down")}
+    last = {message.subject: message for message in log.of_kind("damaged", "mounted")}
+    for device, message in last.items():
+        on = _mounted_from(device, known)
+        if message.kind == "damaged" and on and device not in stopped:
+            part = _part(on[0].path, on[0].source)
+            yield Finding(f"is damaged: {message.text}", fix=_REPAIR, part=part, severity="warn", code="damaged")
 
 
 def _mounted_from(device: str, known: Mounts) -> list[Mount]:

@@ -32,9 +32,10 @@ def pcie_errors(
 ) -> Iterator[Finding | Unknown]:
     """A fatal error of a GPU or NIC, or of a port above one, fails; a nonfatal one and floods of corrected ones warn.
 
-    Errors of other devices only warn. Corrected errors are a flood from 480 a day. Sources: PCI Express Base
-    Specification, Advanced Error Reporting (a fatal error makes the link unreliable); DCGM, defaults of the PCIe test
-    (480 errors).
+    Errors of other devices only warn, and so do those that the firmware kept from the boot before. Corrected errors are
+    a flood from 480 a day. The device reports them to the kernel (AER), or the firmware does (APEI). Sources: PCI
+    Express Base Specification, Advanced Error Reporting (a fatal error makes the link unreliable); DCGM, defaults of
+    the PCIe test (480 errors); Linux kernel, drivers/firmware/efi/cper.c (records of the firmware).
     """
     parts = _parts(listed, functions, ports)
     ways = {} if isinstance(paths, Unknown) else paths
@@ -78,12 +79,13 @@ def _judge(events: Sequence[Aer], part: str, *, is_known: bool) -> Iterator[Find
     uncorrected = [event for event in events if event.severity != "corrected"]
     fatal = [event for event in uncorrected if event.severity == "fatal"]
     if uncorrected:
-        last = (fatal or uncorrected)[-1]
+        last = max(fatal or uncorrected, key=lambda event: (not event.is_past, event.line))
         word = "fatal" if fatal else "not corrected"
+        when = "before this boot, " if last.is_past else ""
         yield Finding(
-            f"{_count(uncorrected)} of PCIe, {word}, at {last.address}: {last.text}",
+            f"{_count(uncorrected)} of PCIe, {word}, {when}at {last.address}: {last.text}",
             part=part,
-            severity=None if fatal and is_known else "warn",
+            severity=None if is_known and any(not event.is_past for event in fatal) else "warn",
             code="fatal" if fatal else "nonfatal",
         )
     recent = _in_last_day([event for event in events if event.severity == "corrected"])

@@ -18,12 +18,13 @@ class Unknown:
     """Value that could not be read, and ``why``: neither good nor bad.
 
     ``needs_root`` is set if root could read it. ``skipped_on_purpose`` is set if gpuops did not look by design (at the
-    links of a busy node).
+    links of a busy node). ``is_stuck`` is set if the command hangs in the kernel, where SIGKILL does not end it.
     """
 
     why: str
     needs_root: bool = False
     skipped_on_purpose: bool = False
+    is_stuck: bool = False
 
 
 @final
@@ -76,7 +77,8 @@ class Probe(Generic[T]):
     def _refusal(self, answer: Completed) -> Unknown | None:
         if answer.timed_out:
             stuck = f", stuck in kernel state {answer.state}" if answer.state else ""
-            return Unknown(f"{answer.question} did not answer in {answer.question.timeout_seconds:g} s{stuck}")
+            why = f"{answer.question} did not answer in {answer.question.timeout_seconds:g} s{stuck}"
+            return Unknown(why, is_stuck=answer.state == "D")
         if self.accepts is None:
             return None
         if answer.truncated:

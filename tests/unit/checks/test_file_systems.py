@@ -27,6 +27,14 @@ UUID=0a1b / ext4 errors=remount-ro 0 1
 SILENT = "nfs: server 10.20.0.9 not responding, still trying"
 LOST = "nfs: server 10.20.0.9 not responding, timed out"
 BACK = "nfs: server 10.20.0.9 OK"
+DAMAGED = {
+    "EXT4-fs error (device md0): ext4_lookup:1855: inode #131073: comm python3: iget: checksum invalid": "/",
+    "EXT4-fs error (device md0): ext4_validate_block_bitmap:390: comm python3: bg 812: bad block bitmap checksum": "/",
+    "XFS (md1): Metadata corruption detected at xfs_dir3_block_read_verify+0x9e/0xc0 [xfs], block 0x4ad8": "/scratch",
+    "XFS (md1): Metadata CRC error detected at xfs_agi_read_verify+0x5e/0x110 [xfs], xfs_agi block 0x2": "/scratch",
+    "XFS (md1): Unmount and run xfs_repair": "/scratch",
+    "XFS (md1): Corruption detected. Unmount and run xfs_repair": "/scratch",
+}
 REMOUNTED = "EXT4-fs ({}): Remounting filesystem read-only"
 
 
@@ -44,6 +52,26 @@ def told(machine, check="mounts"):
 
 
 class TestMounts:
+    @pytest.mark.parametrize("line", DAMAGED)
+    def test_damage_that_stops_nothing_warns(self, h100, line):
+        assert told(logged(mounted(h100), line)) == [(DAMAGED[line], "warn", "damaged")]
+
+    def test_damage_of_what_is_mounted_again_or_no_longer_is_no_finding(self, h100):
+        damage, again = list(DAMAGED)[2], "XFS (md1): Ending clean mount"
+        assert told(logged(mounted(h100), damage, again)) == []
+        root, remount = (
+            next(iter(DAMAGED)),
+            "EXT4-fs (md0): mounted filesystem with ordered data mode. Quota mode: none.",
+        )
+        assert told(logged(mounted(h100), root, remount)) == []
+        assert told(logged(mounted(h100), damage.replace("md1", "sdb1"))) == []
+        harmless = "EXT4-fs warning (device md0): ext4_multi_mount_protect:328: MMP interval 42 higher than expected."
+        assert told(logged(mounted(h100), harmless)) == []
+
+    def test_damage_before_the_kernel_stopped_the_file_system_is_part_of_that(self, h100):
+        readonly = mounted(h100, TABLE.replace("/ / rw", "/ / ro"), fstab="")
+        assert told(logged(readonly, next(iter(DAMAGED)), REMOUNTED.format("md0"))) == [("/", "fail", "ro")]
+
     def test_a_machine_as_its_table_lists_it_is_healthy(self, h100):
         assert told(mounted(h100)) == []
         assert told(mounted(h100, fstab="")) == []

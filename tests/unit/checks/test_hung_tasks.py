@@ -4,7 +4,9 @@ import pytest
 from tests.unit.checks.lab_node import findings_of
 
 from gpuops.probes.host.kernel_log import parse_kernel_log
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Unknown
+from gpuops.shell import Completed
 
 DRIVER = "INFO: task nvidia-smi:1234 blocked for more than 120 seconds."
 STORAGE = "INFO: task kworker/u449:2:977 blocked for more than 241 seconds."
@@ -50,6 +52,41 @@ def test_a_message_that_the_kernel_would_have_repeated_is_over(h100):
 def test_a_processor_that_was_stuck_warns_for_a_day(h100):
     assert told(logged(h100, LOCKUP)) == [("node", "warn", "soft-lockup")]
     assert told(logged(h100, LOCKUP, uptime=90000.0)) == []
+
+
+HARD = ("watchdog: Watchdog detected hard LOCKUP on cpu 12", "NMI watchdog: Watchdog detected hard LOCKUP on cpu 12")
+STALLS = (
+    "rcu: INFO: rcu_sched self-detected stall on CPU",
+    "INFO: rcu_sched self-detected stall on CPU { 12}  (t=60000 jiffies g=1 c=0 q=0)",
+    "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+)
+
+
+@pytest.mark.parametrize("line", HARD)
+def test_a_processor_that_takes_no_interrupts_warns_once(h100, line):
+    assert told(logged(h100, STALLS[0], LOCKUP, line)) == [("node", "warn", "hard-lockup")]
+    (finding,) = logged(h100, line).judge("hung-tasks").findings
+    assert finding.message.startswith("processor 12 was stuck: ")
+    assert told(logged(h100, line, uptime=90000.0)) == []
+
+
+@pytest.mark.parametrize("line", STALLS)
+def test_a_stall_of_rcu_warns(h100, line):
+    assert told(logged(h100, line)) == [("node", "warn", "rcu-stall")]
+
+
+@pytest.mark.parametrize("log", [(), (DRIVER,), None])
+def test_nvidia_smi_that_survives_sigkill_asks_for_a_reboot_once_whatever_the_log_says(h100, log):
+    dark = h100.but(smi=smi.read(Completed("n1", smi.question, 137, timed_out=True, state="D")))
+    machine = dark.but(kernel_log=Unknown("refused", needs_root=True)) if log is None else logged(dark, *log)
+    assert told(machine) == [("driver", "reboot", "driver")]
+    ended = h100.but(smi=smi.read(Completed("n1", smi.question, 137, timed_out=True)))
+    assert told(logged(ended)) == []
+
+
+def test_a_log_that_cannot_be_read_is_unknown_and_says_who_could(h100):
+    verdict = h100.but(kernel_log=Unknown("refused", needs_root=True)).judge("hung-tasks")
+    assert (verdict.status, verdict.needs_root) == ("unknown", True)
 
 
 def test_a_log_that_lost_its_beginning_is_unknown(h100):

@@ -61,6 +61,16 @@ def test_some_corrected_errors_are_ordinary_and_a_flood_warns(h100):
     assert told(logged(h100, *[line] * 480, every=300.0)) == []
 
 
+def test_an_error_that_the_firmware_kept_from_the_boot_before_only_warns(h100):
+    kept = ("event severity: fatal", " Error 0, type: fatal", "  section_type: PCIe error", "  device_id: 0000:52:00.0")
+    now = ("Hardware error from APEI Generic Hardware Error Source: 5", *kept)
+    past = logged(h100, *(f"[Hardware Error]: {text}" for text in kept))
+    assert told(past) == [("gpu2", "warn", "fatal")]
+    assert "before this boot" in past.judge("pcie-errors").findings[0].message
+    assert told(logged(h100, *(f"{{7}}[Hardware Error]: {text}" for text in now))) == [("gpu2", "fail", "fatal")]
+    assert past.findings() == [("pcie-errors", "gpu2")]
+
+
 def test_a_log_that_lost_its_beginning_is_unknown(h100):
     machine = h100.but(kernel_log=parse_kernel_log("[ 400.0] usb 1-1: new device\n"))
     assert machine.judge("pcie-errors").status == "unknown"
@@ -78,6 +88,8 @@ def test_a_gpu_off_the_bus_is_one_finding(h100):
     [
         ("gpu2:pcie-errors=fatal", ("gpu2", "fail")),
         ("gpu2:pcie-errors=nonfatal", ("gpu2", "warn")),
+        ("gpu2:firmware-pcie-errors=recoverable", ("gpu2", "warn")),
+        ("gpu2:firmware-pcie-errors=corrected", ("gpu2", "warn")),
         ("mlx5_3:pcie-errors=fatal", ("mlx5_3", "fail")),
         ("mlx5_3:pcie-errors=corrected", ("mlx5_3", "warn")),
     ],

@@ -36,6 +36,7 @@ VALUES = {
     "CLIQUE": "3",
     "MHZ": "1005",
     "MIB": "4096",
+    "SEVERITY": "corrected",
 }
 
 OF_WORKSTATIONS = {"pigtail", "psu"}

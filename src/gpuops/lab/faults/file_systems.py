@@ -43,6 +43,12 @@ def _was_read_only(node: Node, _name: str, _value: str) -> Node:
     return _listed(node).logging(f"EXT4-fs ({device}): Remounting filesystem read-only")
 
 
+def _damaged(node: Node, _name: str, _value: str) -> Node:
+    device = _data(node).device.removeprefix("/dev/")
+    where = "ext4_lookup:1855: inode #131073: comm python3: iget: checksum invalid"
+    return _listed(node).logging(f"EXT4-fs error (device {device}): {where}")
+
+
 def _not_mounted(node: Node, _name: str, _value: str) -> Node:
     disk = _data(node)
     if disk is node.disks[0]:
@@ -84,6 +90,7 @@ FAULTS = (
         _was_read_only,
         found_by=("mounts",),
     ),
+    Fault("host", "damaged", "a file system is damaged, and goes on", _damaged, found_by=("mounts",)),
     Fault("host", "not-mounted", "a file system of /etc/fstab is not mounted", _not_mounted, found_by=("mounts",)),
     Fault("host", "nfs-silent", "an NFS server does not answer", _server_silent, found_by=("mounts",)),
     Fault("host", "nfs-back", "healthy: an NFS server did not answer, and does again", _server_back),

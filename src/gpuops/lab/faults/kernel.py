@@ -25,6 +25,12 @@ def _soft_lockup(node: Node, _name: str, _value: str) -> Node:
     return node.logging("watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]")
 
 
+def _hard_lockup(node: Node, _name: str, _value: str) -> Node:
+    return node.logging(
+        "rcu: INFO: rcu_sched self-detected stall on CPU", "watchdog: Watchdog detected hard LOCKUP on cpu 12"
+    )
+
+
 def _memory_uncorrected(node: Node, _name: str, _value: str) -> Node:
     message = f"EDAC MC0: 1 UE memory read error on {_LABEL} (channel:0 slot:0 page:0x1a2b3c offset:0x0 grain:32)"
     counted = _counting(node, "ue", 1)
@@ -70,6 +76,7 @@ FAULTS = (
         found_by=("hung-tasks",),
     ),
     Fault("host", "soft-lockup", "a processor was stuck", _soft_lockup, found_by=("hung-tasks",)),
+    Fault("host", "hard-lockup", "a processor took no interrupts", _hard_lockup, found_by=("hung-tasks",)),
     Fault(
         "host",
         "memory-uncorrected",

@@ -1,4 +1,4 @@
-"""PCIe errors (AER) in the kernel log, at the port above a GPU or NIC."""
+"""PCIe errors in the kernel log: of the port above a GPU or NIC (AER), or of a GPU by its firmware's report (APEI)."""
 
 from __future__ import annotations
 
@@ -41,6 +41,33 @@ def _lines(path: str, value: str) -> Iterator[str]:
         yield f"pcieport {port}:   {bit}"
 
 
+def _firmware_errors(node: Node, name: str, value: str) -> Node:
+    gpu = node.gpus[int(name)]
+    return node.logging(
+        *(
+            f"{{{number}}}[Hardware Error]: {text}"
+            for number in range(1, _reports(value) + 1)
+            for text in (
+                "Hardware error from APEI Generic Hardware Error Source: 5",
+                f"event severity: {value}",
+                f" Error 0, type: {value}",
+                "  section_type: PCIe error",
+                "  port_type: 0, PCIe end point",
+                f"  device_id: {gpu.address}",
+                f"  vendor_id: 0x10de, device_id: 0x{gpu.model.device}",
+            )
+        )
+    )
+
+
+def _reports(value: str) -> int:
+    """Return how many records of this severity are a fault."""
+    times = {"recoverable": 1, "corrected": 600}
+    if value not in times:
+        raise InputError(f'"{value}" is not a severity of a record; choose one of {", ".join(times)}')
+    return times[value]
+
+
 FAULTS = (
     Fault(
         "gpu",
@@ -49,6 +76,15 @@ FAULTS = (
         _gpu_errors,
         "KIND",
         "fatal",
+        found_by=("pcie-errors",),
+    ),
+    Fault(
+        "gpu",
+        "firmware-pcie-errors",
+        "the firmware reports PCIe errors of it with this severity",
+        _firmware_errors,
+        "SEVERITY",
+        "recoverable",
         found_by=("pcie-errors",),
     ),
     Fault(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuops.probes.host.apei import find_pcie_errors
 from gpuops.probes.host.kernel_messages import KEYWORDS, Message, MessageKind, find_failed_probes, find_message
 from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
@@ -81,13 +82,14 @@ class SXid:
 
 @dataclass(frozen=True, slots=True)
 class Aer:
-    """One PCIe error reported by the device or port at ``address``."""
+    """One PCIe error reported by the device or port at ``address``; ``is_past`` if it is of the boot before."""
 
     address: str
     severity: AerSeverity
     text: str
     seconds: float | None = None
     line: int = 0
+    is_past: bool = False
 
 
 KernelEvent = Xid | SXid | Aer
@@ -134,17 +136,35 @@ def parse_kernel_log(text: str) -> KernelLog | Unknown:
     if not text.strip():
         return Unknown("the kernel log is empty")
     found = list(_of_this_boot(_candidates(text), text))
-    events, messages, is_readable = [], list(find_failed_probes(found)), True
+    reported, explained = _reported_by_firmware(found)
+    events, messages, is_readable = list[KernelEvent](reported), list(find_failed_probes(found)), True
     for number, line in found:
         is_event = any(keyword in line for keyword in _EVENT_KEYWORDS)
         if event := _event(line, number) if is_event else None:
             events.append(event)
+        elif number in explained:
+            continue
         elif message := find_message(line, number, seconds_since_boot(line)):
             messages.append(message)
         is_readable = is_readable and (not is_event or event is not None)
+    events.sort(key=lambda event: event.line)
     is_whole = is_readable and has_boot_and_end(text)
     events += _lost_without_xid(events, messages)
     return KernelLog(is_whole, tuple(events), text.count("\n") + (not text.endswith("\n")), tuple(messages))
+
+
+def _reported_by_firmware(lines: list[tuple[int, str]]) -> tuple[list[Aer], frozenset[int]]:
+    """Return the PCIe errors that the firmware reports, and the numbers of the lines that they explain."""
+    errors, explained = find_pcie_errors(lines)
+    if not errors:
+        return [], explained
+    text_by_line = dict(lines)
+    severities: dict[str, AerSeverity] = {"corrected": "corrected", "recoverable": "nonfatal", "fatal": "fatal"}
+    return [
+        Aer(e.address, severities[e.severity], e.text, seconds_since_boot(text_by_line[e.line]), e.line, e.is_past)
+        for e in errors
+        if e.severity in severities
+    ], explained
 
 
 def _candidates(text: str) -> Iterator[tuple[int, str]]:
