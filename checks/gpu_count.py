@@ -12,9 +12,18 @@ from gpuops.probes.host.pcie import PcieLink, pcie
 from gpuops.probes.host.session import Session, session
 from gpuops.probes.nvidia.driver import Driver, driver
 from gpuops.probes.nvidia.gpus import Gpu, all_gpus
-from gpuops.probes.nvidia.init_failures import InitFailure, init_failures
+from gpuops.probes.nvidia.init_failures import InitFailure, Reason, init_failures, most_telling
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 from gpuops.probes.nvidia.presence import has_no_gpu
+
+_REMEDIES: dict[Reason, str] = {
+    "open-modules": "install the driver's open kernel modules in place of the proprietary ones, and reboot",
+    "proprietary-modules": "install the driver's proprietary kernel modules in place of the open ones, and reboot",
+    "no-bar": "enable Above 4G Decoding and Resizable BAR in the BIOS; if that does not help, boot with pci=realloc",
+    "power-cable": "switch the node off, and connect every power cable of the GPU; then look at its power supply",
+}
+_INSPECT = "read the NVRM lines of dmesg; power-cycle the node; if that does not help, reseat or replace the GPU"
+_INCLUDE = "find out why it was excluded; then remove it from NVreg_ExcludedGpus in /etc/modprobe.d, and reboot"
 
 
 @check(
@@ -41,10 +50,12 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
     """Whole GPUs are counted, not MIG instances; without an expected number, the sources are compared.
 
     A GPU that the kernel driver manages but nvidia-smi does not list is hidden if this session is in a container or in
-    the cgroup of a job: the result is unknown. Otherwise the driver could not initialize it, and its log says why. In
-    containers, /sys lists GPUs that /proc hides. A card that another driver serves (vfio-pci for a virtual machine,
-    nouveau for a screen) is not missing. Source of the rule that the counts agree: Oracle oci-hpc,
-    check_gpu_setup.py; of the words in the log: NVIDIA open-gpu-kernel-modules, RmInitAdapter.
+    the cgroup of a job: the result is unknown. Otherwise the driver could not initialize it, and its log says why, or
+    the module's parameter NVreg_ExcludedGpus excludes it. If nvidia-smi finds no device at all, that is one finding on
+    the node. In containers, /sys lists GPUs that /proc hides. A card that another driver serves (vfio-pci for a virtual
+    machine, nouveau for a screen) is not missing. Source of the rule that the counts agree: Oracle oci-hpc,
+    check_gpu_setup.py; of the words in the log: NVIDIA open-gpu-kernel-modules, kernel-open/nvidia/nv-pci.c and
+    RmInitAdapter; of the remedies: NVIDIA driver README, "Open Linux Kernel Modules" and "Known Issues" (BAR1).
     """
     expected = profile.get("gpu.count", 0)
     if expected and has_no_gpu(vendors, loaded, answer):
@@ -57,10 +68,14 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
     in_sysfs = set() if isinstance(links, Unknown) else {name for name in links if ":" in name}
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
     seen = _Sources.of(answer, managed, in_sysfs, on_bus, devices)
+    said = () if isinstance(failures, Unknown) else failures
+    if _sees_all(here) and (dead := _none_works(seen, said, devices)):
+        yield dead
+        return
     yield from _judge_number(seen, expected)
     yield from _disagreements(seen)
     if not answer.error:
-        yield from _unlisted(seen, here, failures)
+        yield from _unlisted(seen, here, said, frozenset() if isinstance(loaded, Unknown) else loaded.excluded)
 
 
 @dataclass(frozen=True)
@@ -138,13 +153,36 @@ def _disagreements(seen: _Sources) -> Iterator[Unknown]:
         yield Unknown(f"{kernel}, the other sources {seen.count}")
 
 
+def _sees_all(here: Session | Unknown) -> bool:
+    """Return True if nothing hides GPUs from this session."""
+    return not isinstance(here, Unknown) and not here.confined
+
+
+def _none_works(
+    seen: _Sources, said: tuple[InitFailure, ...], devices: tuple[PciDevice, ...] | Unknown
+) -> Finding | None:
+    """Return what keeps all GPUs from use, if nvidia-smi finds no device although the driver has, or refused, some."""
+    own = seen.unlisted - seen.foreign.keys()
+    error = seen.answer.error
+    if error is None or error.kind != "no-devices" or seen.listed or isinstance(devices, Unknown):
+        return None
+    refused = tuple(failure for failure in said if failure.address in own)
+    if not own or not (refused or own <= seen.managed):
+        return None
+    told = most_telling(refused)
+    message = f"none of the {len(own)} GPUs works: nvidia-smi finds no device"
+    message += f"; the driver says, of {told.address}: {told.text}" if told else ""
+    fix = _REMEDIES.get(told.reason, _INSPECT) if told else _INSPECT
+    return Finding(message, expected=len(own), found=0, unit="GPUs", fix=fix)
+
+
 def _unlisted(
-    seen: _Sources, here: Session | Unknown, failures: tuple[InitFailure, ...] | Unknown
+    seen: _Sources, here: Session | Unknown, said: tuple[InitFailure, ...], excluded: frozenset[str]
 ) -> Iterator[Finding | Unknown]:
     """Yield each GPU that nvidia-smi does not list, with the reason; it may be hidden from this session."""
     hidden = seen.unlisted & (seen.managed | seen.in_sysfs)
     words = dict.fromkeys(seen.unlisted - hidden, "on the PCI bus, but not managed by the driver")
-    if hidden and (isinstance(here, Unknown) or here.confined):
+    if hidden and not _sees_all(here):
         why = here.why if isinstance(here, Unknown) else f"{here.confined} may hide the others"
         yield Unknown(f"this session sees {len(seen.listed)} of {len(seen.gpus)} GPUs: {why}")
     else:
@@ -154,8 +192,11 @@ def _unlisted(
         if by := seen.foreign.get(address):
             other = f"served by {by}, not by NVIDIA's driver"
             yield Finding(other, fix="nothing, if that is wanted", part=gpu.part, severity="info")
+        elif address in excluded:
+            what = "the parameter NVreg_ExcludedGpus of the driver's module excludes it"
+            yield Finding(what, fix=_INCLUDE, part=gpu.part, severity="fail")
         else:
-            yield _missing(gpu, failures, message)
+            yield _missing(gpu, said, message)
 
 
 def _foreign_drivers(devices: tuple[PciDevice, ...] | Unknown) -> dict[str, str]:
@@ -177,9 +218,8 @@ def _known_to_kernel(devices: tuple[PciDevice, ...] | Unknown, answer: Smi) -> i
     return len(own) if models and len({d.place for d in own}) == len(own) else None
 
 
-def _missing(gpu: Gpu, failures: tuple[InitFailure, ...] | Unknown, message: str) -> Finding:
-    read = () if isinstance(failures, Unknown) else failures
-    said = [f for f in read if f.address == gpu.address] or [f for f in read if not f.address]
-    reason = f"; the driver says: {said[-1].text}" if said else ""
-    fix = "read the NVRM lines of dmesg; power-cycle the node; if that does not help, reseat or replace the GPU"
-    return Finding(f"{message}{reason}", fix=fix, part=gpu.part)
+def _missing(gpu: Gpu, said: tuple[InitFailure, ...], message: str) -> Finding:
+    own = tuple(f for f in said if f.address == gpu.address) or tuple(f for f in said if not f.address)
+    told = most_telling(own)
+    reason = f"; the driver says: {told.text}" if told else ""
+    return Finding(f"{message}{reason}", fix=_REMEDIES.get(told.reason, _INSPECT) if told else _INSPECT, part=gpu.part)

@@ -120,7 +120,7 @@ def xid(
     entries = _without_effects(entries)
     yield from map(_finding, entries)
     failing = {entry.address for entry in entries if entry.rank > _LADDER.index("warn")}
-    yield from _uninitialized(log, gpus_by_address, answering | failing)
+    yield from _uninitialized(log, gpus_by_address, answering, failing)
     yield from _resets_required(log, gpus_by_address, answering, failing)
     if not log.reaches_boot:
         yield Unknown("the kernel log does not reach back to boot, so older Xid errors are unknown")
@@ -298,18 +298,28 @@ def _are_up(events: list[Xid], links: GpuLinks) -> bool:
     return all(number in up for number in numbers)
 
 
-def _uninitialized(log: KernelLog, gpus: dict[str, Gpu], known: frozenset[str] | set[str]) -> Iterator[Finding]:
-    """Yield the GPUs that the driver could not initialize, unless they answer now or have an Xid."""
-    failed = {_address(message): message for message in log.of_kind("init-failed")}
-    for address, message in failed.items():
-        if address not in known:
-            yield Finding(
-                f"the driver could not initialize it: {message.text.removeprefix('NVRM: ')}",
-                fix="reboot; if it fails again, power-cycle the node, then have the GPU and the BIOS inspected",
-                part=_part(gpus.get(address), address),
-                severity="reboot",
-                code="init-failed",
-            )
+def _uninitialized(
+    log: KernelLog, gpus: dict[str, Gpu], answering: frozenset[str], failing: set[str]
+) -> Iterator[Finding]:
+    """Yield the GPUs that the driver could not initialize, unless they answer now or have an Xid.
+
+    If none answers, those that failed alike are one finding on the node: they have one cause.
+    """
+    by_words: dict[str, list[str]] = {}
+    for address, message in {_address(message): message for message in log.of_kind("init-failed")}.items():
+        if address not in answering | failing:
+            by_words.setdefault(message.text[message.text.index("RmInitAdapter") :], []).append(address)
+    for words, addresses in by_words.items():
+        parts = [_part(gpus.get(address), address) for address in sorted(addresses)]
+        if len(parts) > 1 and not answering:
+            yield _not_initialized(f"the driver could not initialize {', '.join(parts)}: {words}", "node")
+        else:
+            yield from (_not_initialized(f"the driver could not initialize it: {words}", part) for part in parts)
+
+
+def _not_initialized(message: str, part: str) -> Finding:
+    fix = "reboot; if it fails again, power-cycle the node, then have the GPU and the BIOS inspected"
+    return Finding(message, fix=fix, part=part, severity="reboot", code="init-failed")
 
 
 def _address(message: Message) -> str:
@@ -329,7 +339,7 @@ def _resets_required(
     for gpu in named or [None]:
         yield Finding(
             "the driver refuses work because a GPU requires a reset (NV_ERR_RESET_REQUIRED)",
-            fix="drain the node and reset the GPU; if it is not known which one, reset all",
+            fix=f"drain the node and reset GPU {gpu.index}" if gpu else "drain the node and reset all its GPUs",
             part=gpu.part if gpu else "node",
             severity="reset",
             code="reset-required",

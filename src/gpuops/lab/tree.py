@@ -274,7 +274,7 @@ def _information(gpu: Gpu) -> str:
         ("DMA Mask", "0xfffffffffffff"),
         ("Bus Location", gpu.address),
         ("Device Minor", str(gpu.index)),
-        ("GPU Excluded", "No"),
+        ("GPU Excluded", "Yes" if gpu.excluded else "No"),
     )
     return "".join(f"{name + ':':<16} {value}\n" for name, value in facts)
 

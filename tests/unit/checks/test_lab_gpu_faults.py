@@ -115,7 +115,7 @@ def test_a_dead_nvswitch_is_one_finding(judge_lab, machine):
 def test_a_gpu_that_the_driver_could_not_start_is_named(judge_lab, profile):
     verdicts = judge_lab("hgx-h100", "gpu2:init-failed", profile=profile)
     assert findings(verdicts) == [("gpu-count", "gpu2", "isolate")]
-    assert "rm_init_adapter failed" in verdicts["gpu-count"].findings[0].message
+    assert "RmInitAdapter failed! (0x62:0xffff:1863)" in verdicts["gpu-count"].findings[0].message
 
 
 def test_a_job_that_was_given_two_gpus_loses_none(judge_lab):

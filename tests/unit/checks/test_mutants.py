@@ -18,12 +18,13 @@ SMI, LSPCI, DMESG = "nvidia-smi -q -x", "lspci -Dnn", "dmesg"
 DEVICES, SYSFS, PROC = "/proc/bus/pci/devices", "drivers/nvidia/*/current_link", "driver/nvidia/gpus"
 
 
-def mutated(machine, **changes):
-    """Answers of a healthy host, each changed by the function whose key is in its question."""
-    return [
+def mutated(machine, *, code=None, **changes):
+    """Answers of a healthy host, changed by the function for their kind of question; ``code`` is nvidia-smi's."""
+    answers = [
         replace(answer, out=change(answer.out)) if (change := changes.get(kind_of(answer))) else answer
         for answer in answers_of(machine)
     ]
+    return [replace(a, exit=code) if code is not None and kind_of(a) == "smi" else a for a in answers]
 
 
 def kind_of(answer):
@@ -32,9 +33,9 @@ def kind_of(answer):
     return next((kind for kind, part in kinds.items() if part in text), "")
 
 
-def told(machine, *, declared=True, profile="", **changes):
+def told(machine, *, declared=True, profile="", code=None, **changes):
     """(check, part, severity) of each finding above info, and the checks that are unknown."""
-    facts = read("gpu01", NOW, mutated(machine, **changes), PROBES)
+    facts = read("gpu01", NOW, mutated(machine, code=code, **changes), PROBES)
     host = Host("gpu01", "gpu01", Where("inventory.yml", 1, 1))
     own = load(profile or machine) if declared else profile_of(host, facts, PROFILES)
     verdicts = judge_node(CHECKS, facts, own)

@@ -85,6 +85,7 @@ class Gpu:
     model: GpuModel
     lost: bool = False
     uninitialized: bool = False  # the driver manages it, and could not start it
+    excluded: bool = False  # by the parameter NVreg_ExcludedGpus of the driver's module
     celsius: int = 0
     memory_celsius: int | None = None
     watts: float = 0.0

@@ -14,6 +14,7 @@ from gpuops.shell import Command, Files, read_files
 
 _VERSION = re.compile(r"^NVRM version: (?P<name>.*?Kernel Module.*?) +(?P<version>\d+(?:\.\d+)+) ", re.ASCII)
 _GPU = re.compile(r"/proc/driver/nvidia/gpus/([^/]+)/information")
+_EXCLUDED = re.compile(r"^GPU Excluded:\s+Yes\b", re.MULTILINE)
 _FIELD = re.compile(r"^(filename|version|license):\s+(\S.*)\n", re.MULTILINE)
 
 
@@ -23,13 +24,14 @@ class Driver:
 
     ``gpu_addresses`` are the GPUs that the driver manages, even those that this session cannot open (hidden by a device
     cgroup). ``kernel_modules`` are the names of all loaded modules (``nvidia_peermem``, ``nouveau``, …); some kernels
-    list none.
+    list none. ``excluded`` are the GPUs that the module's parameter NVreg_ExcludedGpus keeps from use.
     """
 
     loaded_version: str
     open_kernel_modules: bool
     gpu_addresses: tuple[str, ...] = ()
     kernel_modules: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,10 @@ def parse_driver(text: str) -> Driver | Unknown:
         return NotLoaded(reason, kernel_modules=modules) if modules else Unknown(reason)
     if not files.get("/proc/version"):  # read last: if it is missing, GPUs may be missing too
         return Unknown("the list of the driver's GPUs is truncated")
-    addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
-    return Driver(match["version"], " Open " in match["name"], tuple(a for a in addresses if a), modules)
+    gpus = [(canonical_address(gpu[1]), files[gpu[0]]) for gpu in map(_GPU.fullmatch, files) if gpu]
+    addresses = tuple(address for address, _ in gpus if address)
+    excluded = frozenset(address for address, information in gpus if address and _EXCLUDED.search(information))
+    return Driver(match["version"], " Open " in match["name"], addresses, modules, excluded)
 
 
 def parse_modinfo(text: str) -> InstalledDriver | Unknown:

@@ -10,7 +10,7 @@ from gpuops.lab.tools.nvidia_smi import links, logs, matrix, query, table
 from gpuops.lab.tools.nvidia_smi.reset import FORMS, reset
 
 # exit statuses as `nvidia-smi --help` lists them under RETURN VALUE
-_GPU_LOST, _VERSION_MISMATCH, _NOT_LOADED, _INVALID, _INFOROM = 15, 18, 9, 2, 14
+_GPU_LOST, _VERSION_MISMATCH, _NOT_LOADED, _INVALID, _INFOROM, _NO_DEVICE = 15, 18, 9, 2, 14, 6
 _WITH_WARNINGS = {(), ("-q",), ("-q", "-x"), ("-x", "-q")}
 _NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
@@ -42,6 +42,8 @@ def _refusal(node: Node) -> Answer | None:
         library = ".".join(node.driver.userspace.split(".")[:2])
         text = f"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: {library}\n"
         return Answer(out=text, code=_VERSION_MISMATCH)
+    if not node.visible:
+        return Answer(out="No devices were found\n", code=_NO_DEVICE)
     if node.lost:
         gpu = node.lost[0]
         text = f"Unable to determine the device handle for GPU{gpu.index}: {gpu.address.upper()}: GPU is lost.  "

@@ -26,7 +26,13 @@ def parse_smi(answer: Completed) -> Smi | Unknown:
         return Unknown(f"{answer.question} exited with {answer.exit}: {answer.last_line() or 'no output'}")
     if isinstance(value, Unknown):
         return Smi(error=error) if error else value
-    return replace(value, error=error or value.error)
+    return replace(value, error=_more_precise(error, value.error))
+
+
+def _more_precise(said: SmiError | None, shown: SmiError | None) -> SmiError | None:
+    """Return the error that nvidia-smi says, unless the values show the same one and name the GPUs."""
+    is_named = said and shown and said.kind == shown.kind and not said.addresses
+    return shown if is_named else said or shown
 
 
 smi: Probe[Smi] = Probe("smi", Command(("nvidia-smi", "-q", "-x"), timeout_seconds=60, lane="nvidia"), parse_smi, None)

@@ -14,6 +14,7 @@ from gpuops.probes.nvidia.nvidia_smi.record import FAULTS, SECTIONS, GpuRecord
 from gpuops.probing import Unknown
 
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
+_PROLOG = re.compile(r"<\?xml [^>]*>|<!DOCTYPE [^>]*>")
 _DEEPEST = 12
 _LISTS = re.compile(r"<(supported_clocks|accounted_processes)>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\1>")
 """Long lists that `Gpu` does not need, 40 to 80 % of an answer; only removed if the list ends within its own GPU."""
@@ -33,7 +34,7 @@ def split_document(text: str) -> tuple[str, str]:
     if end < 0:
         return text[start:], "\n".join(line for line in text.splitlines() if "<" not in line)
     end += len(_CLOSING)
-    return text[start:end], text[:start] + text[end:]
+    return text[start:end], _PROLOG.sub("", text[:start]) + text[end:]
 
 
 def read_xml(text: str) -> Answer | Unknown:
