@@ -123,8 +123,7 @@ def load_python(file: ContentFile) -> ModuleType:
     A project's Python runs with the user's rights. So a file is refused if others can write to it or its directories.
     """
     if file.origin == "project":
-        for path in (file.path, *file.path.parents[:2]):
-            _refuse_foreign(path)
+        refuse_foreign(file.path)
     name = f"{_MODULE}{file.path.stem}_{abs(hash(file.path)):x}"
     with _loading:  # two threads must not run one file under one name
         status = file.path.stat()
@@ -169,7 +168,9 @@ def distrust(path: Path) -> tuple[str, str]:
     return "", ""
 
 
-def _refuse_foreign(path: Path) -> None:
-    why, do = distrust(path)
-    if why:
-        raise ContentError(f"{path}: refusing to run a file that is {why}; {do}")
+def refuse_foreign(file: Path) -> None:
+    """Raise `ContentError` if others can write to a file that is about to be run, or to its directories."""
+    for path in (file, *file.parents[:2]):
+        why, do = distrust(path)
+        if why:
+            raise ContentError(f"{path}: refusing to run a file that is {why}; {do}")

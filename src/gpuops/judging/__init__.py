@@ -12,7 +12,8 @@ from typing import Any
 
 from gpuops.facts import Facts
 from gpuops.judging.brakes import expired, fold_live, in_shadow, put_in_shadow, unused, waive
-from gpuops.judging.check import Check, check, choose, discover, probes_of
+from gpuops.judging.check import Check, check, choose, probes_of
+from gpuops.judging.discovery import discover
 from gpuops.judging.effects import fold_effects
 from gpuops.judging.finding import (
     LEVELS,

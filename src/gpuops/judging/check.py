@@ -1,13 +1,12 @@
-"""Checks: their declaration, discovery and choice."""
+"""Checks: their declaration and choice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuops.content import ContentFile, listing, load_python
 from gpuops.errors import ContentError, did_you_mean
 from gpuops.judging.finding import LEVELS, Judgement, Level, Owner, Scope, Severity
 from gpuops.probing import Probe
@@ -110,20 +109,6 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
 
 def _doc(judge: Callable[..., Any]) -> str:
     return " ".join((judge.__doc__ or "").split())
-
-
-def discover(project: Path | None = None) -> dict[str, Check]:
-    """Return all checks by name: one per Python file in ``checks/``; the project's hide built-in ones."""
-    return {file.name: _load(file) for file in listing("checks", ".py", project).values()}
-
-
-def _load(file: ContentFile) -> Check:
-    module = load_python(file)
-    checks = [value for value in vars(module).values() if isinstance(value, Check)]
-    if len(checks) != 1 or checks[0].name != file.name:
-        raise ContentError(f"{file.path}: expected exactly one @check function, named {file.name.replace('-', '_')}")
-    about = " ".join((module.__doc__ or "").split())
-    return replace(checks[0], path=file.path, doc=" ".join(filter(None, (about, checks[0].doc))))
 
 
 def choose(
