@@ -50,6 +50,8 @@ ONLY_IN = {
     "click": ("cli",),
     "jinja2": ("render", "playbook", "report"),
     "yaml": ("document",),
+    "pytest": ("testing",),
+    "testinfra": ("testing",),
 }
 BROAD_EXCEPTS = {"fleet.py", "probing.py", "events.py", "cli/_terminal.py"}
 """Where code that may raise anything is called: work on a node, parsers and checks, a listener, the program itself."""

@@ -12,11 +12,13 @@ from gpuops.assessment import assess, place_of, probes_for, profile_of
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError, did_you_mean
 from gpuops.facts import Facts
-from gpuops.judging import LEVELS, Check, Level, choose, expired, probes_of, unused, waive
+from gpuops.judging import LEVELS, Check, Level, Verdict, choose, expired, probes_of, unused, waive
 from gpuops.judging.common import fold_common, shared_silence
+from gpuops.judging.own_outcomes import merged
 from gpuops.operations import burn_in, measure
 from gpuops.operations.health import check_profiles, check_required, without_gpus
 from gpuops.operations.learn import unmatched
+from gpuops.operations.own_tests import run_tests
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.requests import ValidateRequest
@@ -27,11 +29,12 @@ from gpuops.workspace import Workspace
 
 @dataclass(frozen=True)
 class _Evidence:
-    """Facts about the nodes, and the reasons why others have none."""
+    """Facts about the nodes, the reasons why others have none, and the verdicts of the project's own tests."""
 
     facts: Mapping[str, Facts]
     excluded: Mapping[str, Excluded]
     interrupted: bool = False
+    of_tests: Sequence[Verdict] = ()
 
 
 def validate(work: Workspace, request: ValidateRequest) -> Report:
@@ -46,6 +49,9 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
     measure.check(work, load.force_busy)
     started_at, began = dt.datetime.now(dt.timezone.utc), time.monotonic()
     evidence = _ask(work, checks, request)
+    if not evidence.interrupted:
+        of_tests, interrupted = run_tests(work, checks, evidence.facts)
+        evidence = replace(evidence, of_tests=of_tests, interrupted=interrupted)
     if work.nodes.source != "saved":
         evidence = _measured(work, checks, evidence, load, request)
     seconds = time.monotonic() - began
@@ -94,7 +100,7 @@ def _judged(
     places = {name: place_of(host, evidence.facts.get(name)) for name, host in hosts.items()}
     judged_places = {name: places[name] for name in evidence.facts}
     waivers = work.waivers()
-    counted = waive(assess(checks, evidence.facts, chosen), waivers)
+    counted = waive(merged(assess(checks, evidence.facts, chosen), evidence.of_tests), waivers)
     verdicts = [*fold_common(counted, judged_places, {c.name: c for c in checks}), *expired(work.expired_waivers())]
     verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places)
     outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **without_gpus(evidence.facts, chosen)}
