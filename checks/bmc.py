@@ -29,9 +29,12 @@ _GRAVE = (
     *("Power Supply AC lost", "Power Supply Failure", "Power Supply input lost", "Failure detected"),
     *("Uncorrectable error", "Uncorrectable ECC", "Bus Fatal Error", "PCI SERR", "NVIDIA_MCA_Error", "BIOS corruption"),
 )
+_STOPPED = ("IERR", "Thermal Trip", "SM BIOS Uncorrectable CPU-complex Error", "Uncorrectable machine check exception")
+"""Events of a processor that stop the machine, so they are always from before a boot."""
 _THROTTLED = "Throttled"
 _CRITICAL = ("cr", "nr", "lcr", "lnr", "ucr", "unr")
 _RPM = re.compile(r"(\d{1,6}) RPM", re.ASCII)
+_CRASHED = "look for the machine checks and PCIe errors of that time; if it comes back, have the processor inspected"
 _SAVE = "save the log (ipmitool sel save FILE), give it to the maker, then clear it (ipmitool sel clear)"
 
 
@@ -57,9 +60,10 @@ def bmc(
 
     A bad power supply fails if no redundancy is left (a sensor says so, or at most half of the supplies are good), else
     it warns. A fan fails at its critical limit, or if it stands while others of its kind turn. Events from before the
-    boot are information: the part was replaced, or shows again. A node without BMC is skipped, as guests are, and so
-    is one whose BMC lists its parts over Redfish: the check redfish judges the same sensors. Source: IPMI 2.0, table
-    42-3 (power supply, redundancy); facebookresearch/gcm, check_ipmitool.py (the events); our own figure: a day of
+    boot are information: the part was replaced, or shows again. What stopped a processor warns, because it ended the
+    boot before. A node without BMC is skipped, as guests are, and so is one whose BMC lists its parts over Redfish: the
+    check redfish judges the same sensors. Source: IPMI 2.0, table 42-3 (power supply, redundancy; sensor type 07h,
+    processor: IERR, thermal trip); facebookresearch/gcm, check_ipmitool.py (the events); our own figure: a day of
     tolerance for the BMC's clock and time zone.
     """
     if not isinstance(over_redfish, Unknown) and over_redfish.has_parts:
@@ -137,18 +141,19 @@ def _standing(events: Sequence[BmcEvent]) -> list[BmcEvent]:
 
 
 def _judged(event: BmcEvent, boot: dt.datetime | None) -> Iterator[Finding]:
-    throttled = _THROTTLED in event.event
-    if not throttled and not any(word in f"{event.sensor} {event.event}" for word in _GRAVE):
+    throttled, stopped = _THROTTLED in event.event, event.event.startswith(_STOPPED)
+    if not throttled and not stopped and not any(word in f"{event.sensor} {event.event}" for word in _GRAVE):
         return
     at = _date(event)
     message = f"BMC event of {event.date} {event.time}: {event.sensor}: {event.event}"
     severity = event_severity(at, boot)
-    if throttled and severity is None:
+    if (throttled or stopped) and severity is None:
         severity = "warn"
     yield Finding(
         message,
         expected="no grave event since boot",
         found=event.event,
+        fix=_CRASHED if stopped else "",
         part=PartName(event.sensor, f"{event.sensor} (BMC event {event.record})"),
         severity=severity,
         code="event",

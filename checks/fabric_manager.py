@@ -55,15 +55,24 @@ def fabric_manager(
         return
     unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd does not report {_UNIT}"))
     if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):
-        state = unit.active if unit.installed else "not installed"
-        fix = "" if unit.installed else f"install {_UNIT} of the driver's version, then systemctl enable --now {_UNIT}"
-        message = f"{_UNIT} is not running: {state}"
-        yield Finding(message, expected="active", found=state, fix=fix, part="fabricmanager")
+        yield _not_running(unit, list(_judge_version(manager, loaded, on_disk)))
         return
     if isinstance(unit, Unknown) or unit.running:
         yield from _judge_version(manager, loaded, on_disk)
     yield from (part for part in (unit, gpus) if isinstance(part, Unknown))
     yield from _judge_fabric(in_fabric)
+
+
+def _not_running(unit: Service, versions: list[Finding | Unknown]) -> Finding:
+    """Return one finding, with the wrong version as the reason if there is one: such a manager stops at once."""
+    state = unit.active if unit.installed else "not installed"
+    message, fix = f"{_UNIT} is not running: {state}", ""
+    other = next((f for f in versions if isinstance(f, Finding)), None)
+    if not unit.installed:
+        fix = f"install {_UNIT} of the driver's version, then systemctl enable --now {_UNIT}"
+    elif other:
+        message, fix = f"{message}; {other.message}", other.fix
+    return Finding(message, expected="active", found=state, fix=fix, part="fabricmanager")
 
 
 def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
@@ -108,7 +117,7 @@ def _faults(gpu: Gpu) -> list[str]:
     if gpu.fabric_route_unhealthy:
         told.append("route unhealthy")
     if gpu.fabric_state != "Completed" or gpu.fabric_status not in {None, "Success"}:
-        told.insert(0, f"{gpu.fabric_state}, {gpu.fabric_status}")
+        told.insert(0, ", ".join(filter(None, (gpu.fabric_state, gpu.fabric_status))))
     return told
 
 
@@ -122,5 +131,7 @@ def _judge_version(
     here, theirs = loaded.loaded_version, manager.version
     if theirs != here and not (isinstance(on_disk, InstalledDriver) and theirs == on_disk.version):
         message = f"fabric manager {theirs} does not match driver {here}"
-        fix = f"install nvidia-fabricmanager {here} and restart {_UNIT}"
+        fix = (
+            f"install nvidia-fabricmanager {here} and restart it (systemctl enable {_UNIT}; systemctl restart {_UNIT})"
+        )
         yield Finding(message, expected=here, found=theirs, fix=fix, part="fabricmanager")

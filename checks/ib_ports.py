@@ -1,12 +1,13 @@
 """The port of every rail is up at its full rate, and no rail is missing."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.probes.host.pci import MELLANOX, pci_vendors
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.network.ib import ib_ports as probe
+from gpuops.probes.network.nic_log import NicEvent, NicLog, nic_log
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 
 _FEWEST_PEERS = 3
@@ -14,9 +15,9 @@ _FEWEST_PEERS = 3
 
 
 @check(
-    needs=(probe, topo, pci_vendors),
+    needs=(probe, topo, pci_vendors, nic_log),
     uses=("nic.count", "nic.rate_gbps", "nic.rails"),
-    tolerates=(topo, pci_vendors),
+    tolerates=(topo, pci_vendors, nic_log),
     severity="fail",
     tags=("quick", "network", "nvidia-smi"),
     settles_seconds=300,
@@ -25,15 +26,20 @@ _FEWEST_PEERS = 3
     fix="reseat or clean the optic of the port and of its switch port",
 )
 def ib_ports(
-    every_port: tuple[IbPort, ...], matrix: Topology | Unknown, vendors: frozenset[str] | Unknown, profile: Profile
+    every_port: tuple[IbPort, ...],
+    matrix: Topology | Unknown,
+    vendors: frozenset[str] | Unknown,
+    log: NicLog | Unknown,
+    profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).
 
-    If neither is known, all devices are rails, unless there are more than the profile says. Other ports do not count,
-    nor do virtual functions, nor the second port of a card without a link beside one that is active. Without a profile,
-    a port is judged by the like ports of the node. Source of the rates: the profile; of the rule: leptonai/gpud,
-    infiniband component (ports and rate by GPU model); of the peers: NVIDIA/NVSentinel pull request 1462 (a port
-    without a link is a fault only if something shows that it should have one).
+    If neither is known, all devices are rails, unless there are more than the profile says. But one of a rarer kind may
+    be another adapter: it is not blamed, and does not stand in for a rail that the driver could not start. Other ports
+    do not count, nor do virtual functions, nor the second port of a card without a link beside one that is active.
+    Without a profile, a port is judged by the like ports of the node. Source of the rates: the profile; of the rule:
+    leptonai/gpud, infiniband component (ports and rate by GPU model); of the peers: NVIDIA/NVSentinel pull request 1462
+    (a port without a link is a fault only if something shows that it should have one).
     """
     ports = [port for port in every_port if not port.is_virtual_function]
     declared = set(profile.get("nic.rails", ()))
@@ -46,16 +52,22 @@ def ib_ports(
     if count is not None and not rails and len(here) > count:
         yield Unknown("cannot determine which ports are rails; declare them under fabric: in the inventory")
         return
+    stopped = _not_started(log, every_port)
+    strange = _of_rarer_kinds(ports) if count is not None and not declared else set()
+    doubtful = set() if rails else strange
     rails = rails or here
+    if stopped and len(rails - strange) + len(stopped) >= (count or 0):
+        rails -= strange
     if count and len(rails & here) < count:
-        yield _missing(rails, here, count)
+        yield _missing(rails, here, count, stopped)
     judged = [port for port in ports if port.device in rails and not _is_spare(port, ports, count)]
     if other := _other_rate(judged, profile.get("nic.rate_gbps", 0)):
         yield other
         return
     for port in judged:
         if count is not None or _is_usual("active", port.state.lower(), [p.state.lower() for p in _like(port, judged)]):
-            yield from _judge(port, profile.get("nic.rate_gbps") or _usual_rate(port, judged))
+            found = _judge(port, profile.get("nic.rate_gbps") or _usual_rate(port, judged))
+            yield from map(_doubt, found) if port.device in doubtful else found
 
 
 def _other_rate(ports: Collection[IbPort], expected: float) -> Finding | None:
@@ -75,10 +87,39 @@ def _no_device(count: int | None) -> Unknown | NotApplicable:
     return Unknown("no RDMA device, and no NVIDIA NIC on the PCI bus: if that is right, set expect: {nic.count: 0}")
 
 
-def _missing(rails: set[str], here: set[str], count: int) -> Finding:
+def _not_started(log: NicLog | Unknown, ports: Collection[IbPort]) -> list[NicEvent]:
+    """Return the last event of each NIC that the driver could not start, and that has no RDMA device since."""
+    events = () if isinstance(log, Unknown) else log.of_kind("not-started")
+    here = {port.pci_address for port in ports}
+    return list({event.address: event for event in events if event.address and event.address not in here}.values())
+
+
+def _of_rarer_kinds(ports: Collection[IbPort]) -> set[str]:
+    """Return the devices that are not of the commonest kind; none if no kind is the commonest."""
+    kinds = {port.device: (port.hca_type, port.board_id) for port in ports}
+    ranked = Counter(kinds.values()).most_common(2)
+    if len(ranked) < 2 or ranked[0][1] == ranked[1][1]:
+        return set()
+    return {device for device, kind in kinds.items() if kind != ranked[0][0]}
+
+
+def _doubt(judged: Finding | Unknown) -> Unknown:
+    if isinstance(judged, Unknown):
+        return judged
+    return Unknown(
+        f"cannot determine whether {judged.part} is a rail ({judged.message}); declare the rails under fabric:"
+    )
+
+
+def _missing(rails: set[str], here: set[str], count: int, stopped: Sequence[NicEvent]) -> Finding:
     gone = ", ".join(sorted(rails - here))
     message = f"{len(rails & here)} of {count} rails are there" + (f" (missing: {gone})" if gone else "")
     fix = "look for the device in lspci; if it is missing, reseat the NIC"
+    if stopped:
+        addresses = ", ".join(event.address for event in stopped)
+        said = stopped[-1].text.partition(f"{stopped[-1].address}: ")[2]
+        message += f"; the driver could not start {addresses}: {said}"
+        fix = f"power-cycle the node; if {addresses} does not come back, update its firmware, or replace the NIC"
     return Finding(message, expected=count, found=len(rails & here), unit="rails", fix=fix, part="rails")
 
 

@@ -57,7 +57,7 @@ def _of_dimms(counts: Edac, days: float) -> Iterator[Finding]:
     for dimm in counts.dimms:
         part = PartName(dimm.label, f"DIMM {dimm.label}")
         if dimm.uncorrected:
-            message = f"{dimm.uncorrected} uncorrected memory errors since boot"
+            message = f"{_errors(dimm.uncorrected)} since boot"
             yield Finding(message, expected=0, found=dimm.uncorrected, part=part, code="uncorrected")
         elif (dimm.corrected or 0) >= _CORRECTED_PER_DAY * days:
             rate = round((dimm.corrected or 0) / days)
@@ -78,8 +78,12 @@ def _of_controllers(counts: Edac) -> Iterator[Finding]:
     for name, (_, uncorrected) in (counts.controllers or {}).items():
         own: list[Dimm] = [dimm for dimm in counts.dimms if dimm.controller == name]
         if uncorrected and not any(dimm.uncorrected for dimm in own):
-            message = f"{uncorrected} uncorrected memory errors since boot, on no known DIMM"
+            message = f"{_errors(uncorrected)} since boot, on no known DIMM"
             yield Finding(message, expected=0, found=uncorrected, part=name, fix=_INSPECT, code="uncorrected")
+
+
+def _errors(count: int) -> str:
+    return f"{count} uncorrected memory error{'s' * (count != 1)}"
 
 
 def _of_log(log: KernelLog) -> Iterator[Finding]:

@@ -82,7 +82,8 @@ def _recent_faults(events: Sequence[NicEvent], part: PartName) -> Iterator[Findi
     ):
         own = [event for event in events if event.kind == kind]
         if own:
-            message = f"{what} {len(own)} time{'s' * (len(own) > 1)}{_when(own[-1])}"
+            reason = f" ({own[-1].detail})" if own[-1].detail else ""
+            message = f"{what}{reason} {len(own)} time{'s' * (len(own) > 1)}{_when(own[-1])}"
             found = Finding(message, found=own[-1].text, fix=fix, part=part, code=kind)
             yield found if _in_a_burst(own) else replace(found, severity="warn")
     downs = [e for e in events if e.kind == "link-down" and (e.seconds is None or e.seconds > _STARTING_SECONDS)]

@@ -15,7 +15,7 @@ _ROUNDING = 0.99
     expects=("nvlink.links", "nvlink.gb_per_s"),
     severity="reset",
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
-    explains=("topology", "xid:74", "xid:145", "xid:149", "xid:154"),
+    explains=("topology", "sxid:20034", "xid:74", "xid:145", "xid:149", "xid:154"),
     settles_seconds=300,
     applies_to="GPUs with NVLink, unless they are in MIG mode",
     catches="a link that trained down or stayed down after a reset: all-reduce is 5-40 % slower without any error",
@@ -47,12 +47,8 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding | Unkno
         yield Unknown(f"the NVLinks of {gpu.label} cannot be read: {of.unread}")
     rates = {link.index: link.gb_per_s for link in of.links if link.gb_per_s}
     down = ", ".join(str(link.index) for link in of.links if link.index not in rates)
-    is_on_board = profile.get("nvswitch") or "SXM" in (gpu.name or "")
-    part = "the baseboard" if is_on_board else "the NVLink bridge"
-    fix = (
-        f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; "
-        f"if that does not help, reseat or replace {part}"
-    )
+    reset = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle"
+    fix = f"{reset}; if that does not help, {_hardware(gpu, profile)}"
     if len(rates) < expected and (down or not of.unread):
         which = f" (down: {down})" if down else ""
         message = f"{len(rates)} of {expected} NVLinks are up{which}"
@@ -62,3 +58,11 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding | Unkno
         worst = min(slow.values())
         message = f"NVLink {', '.join(map(str, slow))} runs at {worst:g} of {gb_per_s:g} GB/s"
         yield Finding(message, expected=gb_per_s, found=worst, unit="GB/s", fix=fix, part=gpu.part)
+
+
+def _hardware(gpu: Gpu, profile: Profile) -> str:
+    """Return what to do with the part that carries the links."""
+    if profile.get("nvlink.domain_gpus"):
+        return "reseat the compute tray, then have the rack's NVLink cable cartridge and NVLink switch tray inspected"
+    is_on_board = profile.get("nvswitch") or "SXM" in (gpu.name or "")
+    return f"reseat or replace {'the baseboard' if is_on_board else 'the NVLink bridge'}"

@@ -10,6 +10,9 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generation by transfer rate in GT/s (PCI-SIG, PCI Express Base Specification)."""
 
+_BUSY = (None, "P1", "P2")
+"""Performance states in which a GPU that is used keeps its link at full speed."""
+
 
 @check(
     needs=(gpus, pcie, system),
@@ -25,9 +28,10 @@ def pcie_link(
 ) -> Iterator[Finding | Unknown]:
     """The profile sets the width, and the generation that card and slot must support and reach under load.
 
-    An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0 or under load. In a virtual
-    machine the generation is not judged, because the slot is virtual. Source of the rule: NVIDIA nvidia-smi manual
-    page, PCIe ("these may be reduced when the GPU is not in use").
+    An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0, or under load in P1 or P2: a
+    desktop in P8 uses its GPU a little, and the link stays slow. In a virtual machine the generation is not judged,
+    because the slot is virtual. Source of the rule: NVIDIA nvidia-smi manual page, PCIe ("these may be reduced when the
+    GPU is not in use") and Performance State (P0 is the maximum).
     """
     guest = machine.virtual if isinstance(machine, System) else None
     for gpu in gpus:
@@ -50,7 +54,7 @@ def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Fin
 
 
 def _judge_generation(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
-    at_work = gpu.performance_state == "P0" or bool(gpu.utilization_percent)
+    at_work = gpu.performance_state == "P0" or (gpu.performance_state in _BUSY and bool(gpu.utilization_percent))
     reachable = [gpu.pcie_generation_max, _GENERATIONS.get(link.max_speed_gt_per_s or 0) if link else None]
     judged = [g for g in (*reachable, gpu.pcie_generation if at_work else None) if g is not None]
     if not judged or (at_work and gpu.pcie_generation is None):

@@ -6,13 +6,15 @@ from typing import Literal
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.host.md_raid import Array, md_raid
 
+_FIX = "mdadm --detail /dev/NAME shows the missing member; replace the disk, then mdadm /dev/NAME --add DISK"
+
 
 @check(
     needs=md_raid,
     severity="fail",
     tags=("quick", "host"),
     catches="a disk that was lost unnoticed: the next one takes the data with it; a raid0 is lost already",
-    fix="mdadm --detail /dev/NAME shows the missing member; replace the disk, then mdadm /dev/NAME --add DISK",
+    fix=_FIX,
 )
 def raid(arrays: tuple[Array, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """An array without a member fails; one that is being rebuilt warns.
@@ -29,16 +31,18 @@ def raid(arrays: tuple[Array, ...], _profile: Profile) -> Iterator[Finding | Unk
 def _judged(array: Array) -> Iterator[Finding]:
     if array.external and array.state == "inactive":
         return
+    fix = _FIX.replace("NAME", array.name)
     missing = (array.wanted or 0) - (array.working or 0)
     if array.state != "active" or (array.failed and array.wanted is None):
         message = f"{array.level or 'the array'} is {'dead' if array.failed else array.state}"
-        yield Finding(message, expected="active", found=array.state, part=array.name)
+        yield Finding(message, expected="active", found=array.state, fix=fix, part=array.name)
     elif missing > 0:
         rebuilt = array.action == "recovery"
         doing = ", a spare is being rebuilt" if rebuilt else ""
         message = f"{array.level} has {array.working} of {array.wanted} members{doing}"
         severity: Literal["warn"] | None = "warn" if rebuilt else None
-        yield Finding(message, expected=array.wanted, found=array.working, part=array.name, severity=severity)
+        yield Finding(message, expected=array.wanted, found=array.working, fix=fix, part=array.name, severity=severity)
     elif array.failed:
         message = f"{', '.join(array.failed)} failed, and a spare took its place"
-        yield Finding(message, expected="none", found=", ".join(array.failed), part=array.name, severity="warn")
+        found = ", ".join(array.failed)
+        yield Finding(message, expected="none", found=found, fix=fix, part=array.name, severity="warn")

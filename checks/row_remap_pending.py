@@ -25,7 +25,8 @@ def row_remap_pending(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Findi
         pending = gpu.remapped_rows.pending if gpu.remapped_rows else gpu.retired_pages_pending
         if pending:
             fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle, or reboot"
-            yield Finding("a row remapping is pending", expected="no", found="yes", fix=fix, part=gpu.part)
+            what = "a row remapping" if gpu.remapped_rows else "the retirement of a page"
+            yield Finding(f"{what} is pending", expected="no", found="yes", fix=fix, part=gpu.part)
         elif pending is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
             yield Unknown(f"{gpu.label} does not report whether a row remapping is pending")
         elif pending is None:

@@ -1,6 +1,7 @@
 """The NVSwitches reported no error since boot that asks for an action."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
@@ -38,17 +39,20 @@ def sxid(
     """There is one finding per code and NVSwitch; its severity is NVIDIA's action for the code.
 
     Source: NVIDIA Fabric Manager User Guide, appendices D.4 to D.6. SXid 20034 is also what the reset of a GPU leaves,
-    so it only warns if all GPUs are in the fabric and all links are up now. Machines with the NVSwitches outside of the
+    so it only warns if all GPUs are in the fabric and all links are up now. If only one GPU has links that are down,
+    the finding is on that GPU, because a link that failed is one fault. Machines with the NVSwitches outside of the
     node (NVL72) log none.
     """
     seen: dict[tuple[str, int], list[SXid]] = {}
     for event in log.sxids:
         seen.setdefault((event.address, event.code), []).append(event)
     is_well = _is_well(listed, links)
+    far_end = _only_gpu_with_links_down(listed, links)
     for (address, code), events in seen.items():
         is_over = code == THERMAL_START and _last(seen.get((address, THERMAL_END), ())) > _last(events)
         if (action := action_of(code, _word(events))) != "none" and not is_over:
-            yield _finding(events, action, is_settled=code == LINK_FAULT and is_well)
+            found = _finding(events, action, is_settled=code == LINK_FAULT and is_well)
+            yield _at_gpu(found, far_end) if code == LINK_FAULT and far_end else found
     if not log.sxids and not profile.get("nvswitch"):
         yield NotApplicable("the machine is not known to have NVSwitches, and none reports an error")
     elif not log.reaches_boot:
@@ -67,6 +71,18 @@ def _finding(events: Sequence[SXid], action: Action, *, is_settled: bool) -> Fin
         severity="warn" if is_settled else _SEVERITIES[action],
         code=str(told.code),
     )
+
+
+def _at_gpu(finding: Finding, gpu: Gpu) -> Finding:
+    return replace(finding, message=f"{finding.part_label}: {finding.message}", part=gpu.part)
+
+
+def _only_gpu_with_links_down(listed: tuple[Gpu, ...] | Unknown, links: tuple[GpuLinks, ...] | Unknown) -> Gpu | None:
+    down = (
+        () if isinstance(links, Unknown) else [of.index for of in links if any(not link.gb_per_s for link in of.links)]
+    )
+    gpus = () if isinstance(listed, Unknown) else [gpu for gpu in listed if gpu.index in down]
+    return gpus[0] if len(gpus) == len(down) == 1 else None
 
 
 def _word(events: Sequence[SXid]) -> Literal["fatal", "non-fatal", ""]:

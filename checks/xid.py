@@ -90,7 +90,7 @@ class _Entry:
     tolerates=(gpus, gpu_functions, nvlink),
     severity="reset",
     tags=("quick", "gpu"),
-    explains=("recovery-action", "pcie-errors"),
+    explains=("recovery-action", "pcie-errors", "sxid:20034"),
     catches="errors that no counter records: a GPU off the bus, a stopped engine, an NVLink error",
     fix="take the action in NVIDIA's catalogue: nothing, reset the GPU, reboot, or replace the card",
 )

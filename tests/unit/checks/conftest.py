@@ -57,6 +57,7 @@ def gpu(index, bus):
         name="NVIDIA H100 80GB HBM3",
         uuid=f"GPU-{index}",
         serial=f"165492200000{index}",
+        persistence_mode=True,
         mig_mode=False,
         temperature_celsius=34,
         tlimit_celsius=53,

@@ -56,6 +56,7 @@ def test_healthy_server_passes(h100):
         ),
         (("host:fan-stopped=7",), [("FAN7", "fail", "fan")]),
         (("host:bus-error",), [("Critical Interrupt #0xff", "fail", "event")]),
+        (("host:processor-error",), [("Processor CPU_CATERR", "warn", "event")]),
         (("host:sel-full",), [("bmc", "warn", "full")]),
     ],
 )
@@ -128,6 +129,9 @@ class TestEvents:
             "06/10/2026 | 10:01:17 | Voltage P12V | Upper Non-critical going high | Asserted",
             "06/10/2026 | 10:01:18 | Critical Interrupt #0xff | Bus Fatal Error | Asserted",
             "06/10/2026 | 10:01:19 | Critical Interrupt #0xff | Bus Fatal Error | Deasserted",
+            "06/10/2026 | 10:01:21 | Processor CPU1_IERR | Presence detected | Asserted",
+            "06/10/2026 | 10:01:22 | Processor CPU2 | IERR | Asserted",
+            "06/10/2026 | 10:01:23 | Processor CPU2 | IERR | Deasserted",
             "06/10/2026 | 10:01:20 | Memory #0x53 | Correctable ECC | Asserted",
         )
         assert found(logging(h100, *rows)) == []
@@ -139,6 +143,9 @@ class TestEvents:
             ("06/10/26 | 10:01:17 CEST | Memory CPU1 DIMM_B2 | Uncorrectable ECC | Asserted", "fail"),
             ("06/10/2026 | 10:01:17 | Critical Interrupt #0x01 | PCI SERR | Asserted", "fail"),
             ("06/10/2026 | 10:01:17 | Processor CPU1 | Throttled | Asserted", "warn"),
+            ("06/10/2026 | 10:01:17 | Processor CPU_CATERR | IERR | Asserted", "warn"),
+            ("06/10/2026 | 10:01:17 | Processor #0x0a | Thermal Trip | Asserted", "warn"),
+            ("03/10/2024 | 10:01:17 | Processor CPU_CATERR | IERR | Asserted", "info"),
             ("03/10/2024 | 10:01:17 | Memory CPU1 DIMM_B2 | Uncorrectable ECC | Asserted", "info"),
             ("Pre-Init  |0000000023| Memory CPU1 DIMM_B2 | Uncorrectable ECC | Asserted", "warn"),
             ("01/01/1970 | 00:05:17 | Memory CPU1 DIMM_B2 | Uncorrectable ECC | Asserted", "warn"),

@@ -1,8 +1,10 @@
 from dataclasses import replace
 
 import pytest
+from tests.unit.checks.lab_node import findings_of
 
 from gpuops.probes.network.ib import IbPort
+from gpuops.probes.network.nic_log import NicEvent, NicLog
 from gpuops.probing import Unknown
 from gpuops.profile import NO_PROFILE
 
@@ -213,3 +215,51 @@ def test_the_second_function_of_a_card_is_spare_if_no_like_card_uses_it(h100):
     assert half.judge("ib-ports").status == "pass"
     assert {f.part for f in dual_port(h100, (2, 2, 1, 2)).judge("ib-ports").findings} == {"mlx5_5"}
     assert {f.part for f in dual_port(h100, (1,)).expecting(nic__count=2).judge("ib-ports").findings} == {"mlx5_1"}
+
+
+EDR = IbPort("mlx5_7", 1, "Active", "LinkUp", 100.0, "InfiniBand", "0000:e0:00.0", hca_type="MT4123", board_id="B")
+REFUSED = "[  131.0] mlx5_core 0000:c0:00.0: probe_one:1977:(pid 812): mlx5_init_one failed with error code -16"
+
+
+def seven_rails(machine, *events):
+    """One rail did not start, the numbers moved up, the storage NIC is the eighth, and nobody knows what is near."""
+    kind = {"hca_type": "MT4129", "board_id": "A"}
+    rails = [replace(p, pci_address=f"0000:{i}a:00.0", **kind) for i, p in enumerate(machine.values["ib_ports"][:7])]
+    return machine.but(ib_ports=(*rails, EDR), topo=DARK, nic_log=NicLog(events))
+
+
+def test_a_rail_that_did_not_start_is_missing_and_the_storage_nic_is_well(h100):
+    dead = NicEvent("not-started", "0000:c0:00.0", "", REFUSED, 131.0)
+    finding = only(seven_rails(h100, dead).judge("ib-ports"))
+    assert (finding.part, finding.expected, finding.found) == ("rails", 8, 7)
+    assert "the driver could not start 0000:c0:00.0: probe_one" in finding.message
+    assert "0000:c0:00.0" in finding.fix
+    stale = seven_rails(h100, dead).but(topo=h100.values["topo"])
+    assert only(stale.judge("ib-ports")).part == "rails"
+    declared = seven_rails(h100, dead).expecting(nic__rails=tuple(f"mlx5_{n}" for n in range(8)))
+    assert [str(f.part) for f in declared.judge("ib-ports").findings] == ["mlx5_7"]
+
+
+def test_without_that_line_it_is_unknown_which_ports_are_rails(h100):
+    verdict = seven_rails(h100).judge("ib-ports")
+    assert (verdict.status, verdict.findings) == ("unknown", ())
+    assert "whether mlx5_7 is a rail" in verdict.why
+    back = NicEvent("not-started", "0000:1a:00.0", "", REFUSED, 131.0)
+    assert seven_rails(h100, back).judge("ib-ports").status == "unknown"
+
+
+def test_rails_of_two_kinds_at_their_rate_pass_without_a_matrix(h100):
+    kinds = [{"hca_type": "MT4129", "board_id": "A"}] * 6 + [{"hca_type": "MT4131", "board_id": "B"}] * 2
+    ports = tuple(replace(p, **kind) for p, kind in zip(h100.values["ib_ports"], kinds, strict=True))
+    assert h100.but(ib_ports=ports, topo=DARK).judge("ib-ports").status == "pass"
+
+
+def test_a_port_of_the_commonest_kind_is_blamed_without_a_matrix(h100):
+    machine = seven_rails(h100)
+    slow = tuple(replace(p, rate_gbps=200.0) if p.device == "mlx5_2" else p for p in machine.values["ib_ports"])
+    assert only(machine.but(ib_ports=slow).judge("ib-ports")).part == "mlx5_2"
+
+
+def test_the_labs_rail_that_did_not_start_is_missing():
+    (finding,) = findings_of("hgx-h100", "mlx5_3:not-started")[0]
+    assert finding == ("ib-ports", "rails", "fail")

@@ -30,6 +30,12 @@ def test_hung_firmware_fails_until_it_recovers(h100):
     ]
 
 
+def test_what_the_driver_says_of_an_optic_is_in_the_finding(h100):
+    hot = replace(event("module"), detail="Cable error, High Temperature")
+    (finding,) = logged(h100, hot).judge("nic-log").findings
+    assert "reported an error (Cable error, High Temperature) 1 time" in finding.message
+
+
 @pytest.mark.parametrize("kind", ["stalled", "module"])
 def test_three_within_an_hour_fail_and_fewer_warn(h100, kind):
     assert outcome(logged(h100, event(kind))) == [("mlx5_3", "warn", kind)]

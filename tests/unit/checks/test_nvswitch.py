@@ -231,3 +231,37 @@ class TestFabric:
     def test_cards_without_a_fabric_are_skipped(self, h100):
         machine = replace(h100, profile=NO_PROFILE).with_gpus(fabric_state=None, fabric_status=None)
         assert machine.judge("fabric-manager").status == "skipped"
+
+
+DOWN = (NvLink(0, None), *(NvLink(n, 26.562) for n in range(1, 18)))
+
+
+class TestOneLink:
+    def fault(self, h100, *silent):
+        machine = h100.with_log(sxid(20034, "fatal"))
+        for index in silent:
+            machine = machine.with_links_of(index, *DOWN)
+        return machine
+
+    def test_a_link_that_is_down_at_one_gpu_is_one_finding_there(self, h100):
+        machine = self.fault(h100, 3)
+        assert machine.findings() == [("nvlink-links", "gpu3")]
+        (finding,) = machine.judge("sxid").findings
+        assert finding.message.startswith("NVSwitch 3 (0000:05:00.0): SXid 20034")
+        (cause,) = machine.judge_all()["nvlink-links"].findings
+        assert any(effect.startswith("sxid: NVSwitch 3") for effect in cause.effects)
+
+    def test_without_a_profile_the_xid_of_the_gpu_is_the_cause(self, h100):
+        xid = Xid(GPU2, 74, "NVLink: fatal error detected on link 0(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", 99.0)
+        machine = replace(h100, profile=NO_PROFILE).with_log(xid, sxid(20034, "fatal", line=2))
+        assert [part for _, part in machine.with_links_of(2, *DOWN).findings()] == ["gpu2"]
+
+    def test_links_of_several_gpus_or_none_leave_it_at_the_nvswitch(self, h100):
+        for silent in ((), (2, 3)):
+            assert [str(f.part) for f in self.fault(h100, *silent).judge("sxid").findings] == ["nvswitch3"]
+        dark = self.fault(h100, 3).but(nvlink=Unknown("dark"))
+        assert [str(f.part) for f in dark.judge("sxid").findings] == ["nvswitch3"]
+
+    def test_another_sxid_stays_at_the_nvswitch(self, h100):
+        machine = h100.with_log(sxid(12020, "fatal")).with_links_of(3, *DOWN)
+        assert [str(f.part) for f in machine.judge("sxid").findings] == ["nvswitch3"]

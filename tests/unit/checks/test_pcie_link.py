@@ -36,6 +36,15 @@ def test_an_idle_gpu_may_lower_its_link(h100, state):
     assert idle.judge("pcie-link").status == "pass"
 
 
+@pytest.mark.parametrize("state", ["P8", "P5", "P12"])
+def test_a_desktop_that_uses_its_gpu_a_little_keeps_its_link_slow(titan, state):
+    """As real nvidia-smi tables of desktops show: P8, 5 to 23 percent, PCIe generation 1."""
+    desktop = titan.with_gpu(0, pcie_generation=1, performance_state=state, utilization_percent=23)
+    assert desktop.judge("pcie-link").status == "pass"
+    working = titan.with_gpu(0, pcie_generation=1, performance_state="P2", utilization_percent=23)
+    assert only(working.judge("pcie-link")).part == "gpu0"
+
+
 @pytest.mark.parametrize("work", [{"performance_state": "P0"}, {"performance_state": "P2", "utilization_percent": 60}])
 def test_a_gpu_at_work_may_not(h100, work):
     finding = only(h100.with_gpu(2, pcie_generation=3, **work).judge("pcie-link"))

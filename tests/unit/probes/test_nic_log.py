@@ -101,3 +101,21 @@ def test_a_long_log_costs_little(answer):
     start = time.process_time()
     nic_log.read(long)
     assert time.process_time() - start < 0.02
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "detail"),
+    [
+        (
+            "Port module event[error]: module 0, Cable error, High Temperature",
+            "module",
+            "Cable error, High Temperature",
+        ),
+        ("probe_one:1977:(pid 812): mlx5_init_one failed with error code -16", "not-started", ""),
+        ("probe with driver mlx5_core failed with error -16", "not-started", ""),
+    ],
+)
+def test_what_the_driver_says_of_an_adapter(answer, text, kind, detail):
+    line = f"{BOOT}[ 131.0] mlx5_core 0000:c0:00.0: {text}\n"
+    (found,) = nic_log.read(answer(nic_log, line)).events
+    assert (found.kind, found.address, found.detail) == (kind, "0000:c0:00.0", detail)

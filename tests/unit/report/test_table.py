@@ -163,5 +163,6 @@ all nodes  driver                                                           warn
 
 not run: all-reduce                       --level standard
 1 check needs root on 2 nodes             gpuops sudoers
+  ecc
 unknown: clock on gpu[001-003]: chronyc is not installed
 """

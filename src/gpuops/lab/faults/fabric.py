@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Change, Fault, whole
+from gpuops.lab.faults.gpu import nvlink_down
 from gpuops.lab.model import Node, Switches, address
 
 
@@ -25,6 +26,13 @@ def _nvswitch_lost(node: Node, _name: str, _value: str) -> Node:
     lost = switches.at[1]
     node = replace(node, switches=replace(switches, lost=frozenset({lost})))
     return node.logging(f"nvidia-nvswitch1: SXid (PCI:{address(lost)}): 10003, Fatal, Host_unhandled_interrupt")
+
+
+def _switch_link_down(node: Node, name: str, value: str) -> Node:
+    switch = _switches(node).at[-1]
+    number = len(_switches(node).at) - 1
+    fault = f"nvidia-nvswitch{number}: SXid (PCI:{address(switch)}): 20034, Fatal, Link 30 LTSSM Fault Up"
+    return nvlink_down(node, name, value).logging(fault)
 
 
 def _fabric(**values: str) -> Change:
@@ -73,6 +81,15 @@ FAULTS = (
         "its routes through the fabric are recovering",
         _fabric(summary="Unhealthy", route_recovery_in_progress="True", state="In Progress"),
         found_by=("fabric-manager",),
+    ),
+    Fault(
+        "gpu",
+        "switch-link-down",
+        "an NVLink to an NVSwitch is down: Xid 74, and SXid 20034",
+        _switch_link_down,
+        "LINK",
+        "0",
+        found_by=("nvlink-links",),
     ),
     Fault(
         "host",

@@ -51,7 +51,8 @@ def _ecc_uncorrectable(node: Node, name: str, value: str) -> Node:
     return node.with_gpu(gpu.index, ecc_uncorrectable=gpu.ecc_uncorrectable + count).logging(line(gpu, 48))
 
 
-def _nvlink_down(node: Node, name: str, value: str) -> Node:
+def nvlink_down(node: Node, name: str, value: str) -> Node:
+    """Return the node with a link of a GPU that is down, at both ends if the other is a GPU."""
     gpu, link = _gpu(node, name), whole(value, "link number")
     if link >= gpu.model.nvlinks:
         raise InputError(f"a {gpu.model.name} has no NVLink {link}; its links are 0 to {gpu.model.nvlinks - 1}")
@@ -168,7 +169,7 @@ FAULTS = (
         "gpu",
         "nvlink-down",
         "an NVLink is down: Xid 74",
-        _nvlink_down,
+        nvlink_down,
         "LINK",
         "0",
         found_by=("nvlink-links", "topology", "xid"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Fault, percent, whole
 from gpuops.lab.model import Nic, Node
@@ -48,8 +50,20 @@ def _roce_reset(node: Node, name: str, _value: str) -> Node:
     return node.with_nic(name, traffic_class=0, lossless=frozenset(), trust="pcp", ecn=frozenset())
 
 
+def _not_started(node: Node, name: str, _value: str) -> Node:
+    nic = next(n for n in node.nics if n.name == name)
+    rest = tuple(other for other in node.nics if other.name != name)
+    return replace(node, nics=rest).logging(
+        f"mlx5_core {nic.address}: probe_one:1977:(pid 812): mlx5_init_one failed with error code -16",
+        f"mlx5_core: probe of {nic.address} failed with error -16",
+    )
+
+
 FAULTS = (
     Fault("nic", "port-down", "the port has no link", _port_down, found_by=("ib-ports",)),
+    Fault(
+        "nic", "not-started", "its firmware was not ready, so the driver left it", _not_started, found_by=("ib-ports",)
+    ),
     Fault("nic", "rate", "the port trained to another rate", _rate, takes="GBPS", found_by=("ib-ports",)),
     Fault(
         "nic",

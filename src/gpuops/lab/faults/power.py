@@ -51,6 +51,12 @@ def _bus_error(node: Node, _name: str, _value: str) -> Node:
     return replace(node, bmc=replace(bmc, events=(*bmc.events, event)))
 
 
+def _processor_error(node: Node, _name: str, _value: str) -> Node:
+    bmc = _bmc(node)
+    event = "Processor CPU_CATERR | IERR | Asserted"
+    return replace(node, bmc=replace(bmc, events=(*bmc.events, event)))
+
+
 def _log_full(node: Node, _name: str, _value: str) -> Node:
     return replace(node, bmc=replace(_bmc(node), overflow=True))
 
@@ -78,6 +84,13 @@ FAULTS = (
     ),
     Fault("host", "fan-stopped", "a fan stands still", _fan, takes="NUMBER", found_by=("redfish", "bmc")),
     Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error, found_by=("redfish", "bmc")),
+    Fault(
+        "host",
+        "processor-error",
+        "an IERR of a processor in the BMC's event log",
+        _processor_error,
+        found_by=("redfish", "bmc"),
+    ),
     Fault("host", "sel-full", "the BMC's event log is full", _log_full, found_by=("redfish", "bmc")),
     Fault("host", "bmc-login", "the BMC refuses the login over Redfish", _login),
 )

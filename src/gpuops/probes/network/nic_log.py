@@ -15,7 +15,7 @@ from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
 
-Kind = Literal["hung", "lockup", "power", "module", "stalled", "link-down", "recovered", "peermem"]
+Kind = Literal["hung", "lockup", "power", "module", "stalled", "link-down", "recovered", "peermem", "not-started"]
 
 _NEEDLES: tuple[tuple[str, Kind], ...] = (
     ("timeout. Will cause a leak of a command resource", "hung"),
@@ -30,18 +30,21 @@ _NEEDLES: tuple[tuple[str, Kind], ...] = (
     ("RX timeout on channel", "stalled"),
     (": Link down", "link-down"),
     ("health recovery succeeded", "recovered"),
+    ("mlx5_init_one failed with error code", "not-started"),
+    ("probe with driver mlx5_core failed with error", "not-started"),
     ("ERROR detected invalid context", "peermem"),
 )
 """Texts of the mlx5 driver and of nvidia-peermem.
 
 Source: NVIDIA NVSentinel, health-monitors/syslog-health-monitor, nicdriver/config.go; Linux, drivers/net/ethernet/
-mellanox/mlx5/core (health.c, cmd.c, events.c); leptonai/gpud, peermem component.
+mellanox/mlx5/core (health.c, cmd.c, events.c, main.c); leptonai/gpud, peermem component.
 """
 _LOCKUP = "BUG: soft lockup"
 _NEVER_MLX5: tuple[Kind, ...] = ("lockup", "peermem")
 _DEVICE = re.compile(
     r"mlx5_core (?P<address>[\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[0-7])(?: (?P<name>[\w.-]+))?:", re.ASCII
 )
+_DETAIL = re.compile(r"Port module event\[error\]: module \d+, (?P<detail>[^,]+(?:, [^,]+)*)", re.ASCII)
 _WATCHDOG = re.compile(r"NETDEV WATCHDOG: (?P<name>[\w.-]+) \(mlx5_core\)", re.ASCII)
 
 
@@ -50,6 +53,7 @@ class NicEvent:
     """One line about the NIC at ``address`` or about its ``interface``; empty if the line does not name them.
 
     ``seconds`` are since boot, None in logs that contain the time of day instead. ``line`` is its offset in the log.
+    ``detail`` is what the driver says of an optic or cable: ``Cable error, High Temperature``.
     """
 
     kind: Kind
@@ -58,6 +62,7 @@ class NicEvent:
     text: str
     seconds: float | None = None
     line: int = 0
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,9 @@ def _event(kind: Kind, line: str, offset: int) -> NicEvent | None:
     device, watchdog = _DEVICE.search(line), _WATCHDOG.search(line)
     address = canonical_address(device["address"]) if device else None
     interface = (device and device["name"]) or (watchdog and watchdog["name"]) or ""
-    return NicEvent(kind, address or "", interface, line[:200], seconds_since_boot(line), offset)
+    detail = _DETAIL.search(line) if kind == "module" else None
+    words = detail["detail"].strip()[:80] if detail else ""
+    return NicEvent(kind, address or "", interface, line[:200], seconds_since_boot(line), offset, words)
 
 
 nic_log: Probe[NicLog] = Probe("nic_log", kernel_log.question, parse_nic_log, accepts=None)

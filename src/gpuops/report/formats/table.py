@@ -194,9 +194,10 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
     blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in on_top]
     without_root = [v for v in blind if v.needs_root]
     if without_root:
-        checks, nodes = len({v.check for v in without_root}), len({v.node for v in without_root})
-        need = "check needs" if checks == 1 else "checks need"
-        yield from _hint(f"{checks} {need} root on {format_node_count(nodes)}", "gpuops sudoers", page)
+        checks, nodes = sorted({v.check for v in without_root}), len({v.node for v in without_root})
+        need = "check needs" if len(checks) == 1 else "checks need"
+        yield from _hint(f"{len(checks)} {need} root on {format_node_count(nodes)}", "gpuops sudoers", page)
+        yield from page.labelled("  ", ", ".join(checks), len("  "))
     for line in _unknowns(v for v in blind if not v.needs_root):
         yield from page.labelled("unknown: ", line, len("unknown: "))
     yield from lines_set_aside(report, page)

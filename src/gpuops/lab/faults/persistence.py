@@ -1,0 +1,38 @@
+"""Faults of the persistence mode, which keeps the driver loaded on GPUs that nobody uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuops.errors import InputError
+from gpuops.lab.faults.fault import Fault
+from gpuops.lab.model import Node, Service
+
+
+def _off(node: Node, name: str, _value: str) -> Node:
+    gpu = _persistent(node).gpus[int(name)]
+    return node.with_gpu(gpu.index, prints={**gpu.prints, "persistence_mode": "Disabled"})
+
+
+def _daemon_failed(node: Node, _name: str, _value: str) -> Node:
+    driver = replace(_persistent(node).driver, persistence=False)
+    failed = Service("failed", "failed", "enabled")
+    return replace(node, driver=driver, services={**node.services, "nvidia-persistenced": failed})
+
+
+def _persistent(node: Node) -> Node:
+    if not node.driver.persistence:
+        raise InputError(f"a {node.machine} does not use persistence mode")
+    return node
+
+
+FAULTS = (
+    Fault("gpu", "persistence-off", "its persistence mode is off", _off, found_by=("persistence-mode",)),
+    Fault(
+        "host",
+        "persistenced-failed",
+        "persistence mode is off on all GPUs, because its daemon failed",
+        _daemon_failed,
+        found_by=("persistence-mode",),
+    ),
+)
