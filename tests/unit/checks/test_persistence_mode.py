@@ -18,6 +18,7 @@ def test_one_gpu_without_it_is_named(h100):
     assert told(h100) == []
     machine = h100.with_gpu(4, persistence_mode=False)
     assert told(machine) == [("gpu4", "warn")]
+    assert told(machine.with_gpu(5, persistence_mode=False)) == [("gpu4", "warn"), ("gpu5", "warn")]
     assert "nvidia-smi -i 4 -pm 1" in machine.judge("persistence-mode").findings[0].fix
 
 
