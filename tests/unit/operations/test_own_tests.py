@@ -241,6 +241,7 @@ def test_every_node_is_tested_and_only_what_was_chosen(project, node):
             def test_one(host): assert host.backend.get_hostname() == "n1"
             @pytest.mark.site
             def test_two(host): pass
+            def test_not_chosen(host): open("ran", "w").close()
             def test_other_host(host):
                 import testinfra
                 assert testinfra.get_host("gpuops://n2").check_output("echo hello") == "hello"
@@ -256,6 +257,7 @@ def test_every_node_is_tested_and_only_what_was_chosen(project, node):
         "a-other-host": "pass",
     }
     assert told(report, "n2")["a-one"].status == "fail"
+    assert not (folder / "ran").exists()
 
 
 def test_what_ends_pytest_leaves_the_rest_unknown(project, node):
@@ -384,8 +386,8 @@ def test_no_secret_reaches_the_child(project, a_host):
     assert told(validated(folder, [host]))["a-b"].status == "pass"
 
 
-def test_a_module_in_the_current_folder_is_not_taken_for_pytest(project, node, monkeypatch, tmp_path):
+def test_a_module_in_the_current_folder_is_not_taken_for_gpuops(project, node, monkeypatch, tmp_path):
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "pytest.py").write_text("raise SystemExit(5)\n")
+    (tmp_path / "elsewhere" / "gpuops.py").write_text("raise SystemExit(5)\n")
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert told(validated(project(test_a="def test_b(host): pass\n"), node[:1]))["a-b"].status == "pass"
