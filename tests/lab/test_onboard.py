@@ -131,7 +131,8 @@ def test_a_sick_card_stops_its_host_with_what_to_do_and_once_it_is_well_the_host
 
 def test_who_is_sick_or_another_machine_takes_no_jobs(admitted, plant, lab):
     gpuops = admitted
-    gpuops("drain", "gpu01", "gpu02", "--reason", "fan swap")
+    gpuops("drain", "gpu01", "gpu02", "--reason", "fan swap", code=3)  # both at once are above the cap
+    gpuops("drain", "gpu01", "gpu02", "--reason", "fan swap", "--force")
     plant("gpu01:gpu2:lost", "gpu02:gpu3:ecc-uncorrectable=2")
     gpuops("admit", "gpu01", "gpu02", code=1)
     assert present(gpuops) == {"gpu01": "drained", "gpu02": "drained"}

@@ -10,7 +10,7 @@ from gpuops.facts import Facts
 from gpuops.judging import LEVELS, Verdict, waive
 from gpuops.lifecycle.caps import Caps
 from gpuops.lifecycle.reopening import Unproved, unproved
-from gpuops.operations.health import profiles_of, quick_checks
+from gpuops.operations import health
 from gpuops.reasons import Objection
 from gpuops.store import Runs, Store
 from gpuops.store.records import KeptVisit
@@ -62,8 +62,8 @@ def not_passing_now(
     """Object to nodes with a check that closed them, unless it is a quick one and these facts show that it passes."""
     quick = [each for own in unproved_by_node.values() for each in own if each.check.level == LEVELS[0]]
     names = {each.check.name for each in quick}
-    checks = [check for check in quick_checks(work.catalogue) if check.name in names]
-    profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
+    checks = [check for check in health.quick_checks(work.catalogue) if check.name in names]
+    profiles = health.profiles_of(work.hosts, facts_by_node, work.catalogue)
     verdicts = waive(assess(checks, facts_by_node, profiles), work.waivers()) if checks else []
     return still_unproved(unproved_by_node, verdicts, quick)
 

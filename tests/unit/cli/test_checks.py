@@ -101,11 +101,11 @@ def test_the_list_as_json_tells_all_of_a_check(project, gpuops):
         "explains": ["temperature"],
         "applies_to": "machines whose profile or inventory sets fan.count",
         "settles_seconds": 0,
+        "shadow": False,
         "fault_of": "node",
         "catches": "a fan that stands still",
         "fix": "replace the fan",
         "fix_in_common": "",
-        "shadow": False,
     }
 
 

@@ -47,8 +47,7 @@ def project(tmp_path, monkeypatch):
     (programs / "sinfo.state").write_text("idle none\n")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("NODE", HERE)
-    for module in ("health", "reopening"):  # whether this machine is well
-        monkeypatch.setattr(f"gpuops.operations.{module}.quick_checks", lambda *_: [])
+    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda *_: [])  # whether this machine is well
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

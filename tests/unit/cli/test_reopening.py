@@ -137,7 +137,6 @@ def test_a_quick_check_may_show_it_in_the_admission_itself(project, gpuops, slur
     from gpuops.judging import discover
 
     closed(gate="admit")
-    monkeypatch.setattr("gpuops.operations.reopening.quick_checks", lambda _: [discover(project)["purpose"]])
     monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda *_: [discover(project)["purpose"]])
     assert "fails purpose" in gpuops("admit", HERE, code=1)
     (project / "held").unlink()  # then nobody can look
