@@ -302,4 +302,6 @@ class TestBuiltIn:
     def test_every_check_finds_its_numbers_or_the_machine_has_no_such_part(self, profile):
         absent = {key for c in discover().values() for key in c.expects if key not in profile.values}
         cards = {"nvlink.links", "nvlink.gb_per_s", "gpu.ecc"} if profile.match.gpu_count is None else set()
-        assert absent <= {"nic.count", "nic.rate_gbps", "power.declared", "nvswitches.count"} | cards
+        is_desktop = any(word in name for name in profile.match.gpu_names for word in ("GeForce", "TITAN"))
+        desktops = {"gpu.persistence"} if is_desktop else set()
+        assert absent <= {"nic.count", "nic.rate_gbps", "power.declared", "nvswitches.count"} | cards | desktops
