@@ -1,3 +1,4 @@
+import collections
 import os
 import pathlib
 import signal
@@ -73,15 +74,22 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason=f"only root can {item.get_closest_marker('root').args[0]}"))
     if not CI and not config.option.markexpr:
-        leave_out_long(config, items)
+        leave_out(config, items)
 
 
-def leave_out_long(config, items):
-    """What takes minutes runs only if its mark or its file is asked for."""
+def leave_out(config, items):
+    """Leave out what takes minutes, and two of three cases of a sampled test, unless its file is asked for."""
     asked = {pathlib.Path(word.partition("::")[0]).resolve() for word in config.args}
-    left_out = [item for item in items if item.get_closest_marker("long") and item.path not in asked]
+    cases = collections.Counter()
+    chosen, left_out = [], []
+    for item in items:
+        test = (item.path, getattr(item, "originalname", item.name))
+        is_spare = bool(item.get_closest_marker("sampled")) and cases[test] % 3 > 0
+        cases[test] += 1
+        is_long = bool(item.get_closest_marker("long"))
+        (left_out if (is_long or is_spare) and item.path not in asked else chosen).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = chosen
 
 
 @pytest.fixture(scope="session", autouse=True)

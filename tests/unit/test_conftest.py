@@ -46,6 +46,32 @@ def test_what_is_optional_may_be_skipped(tmp_path):
     assert ended.returncode == 0, ended.stdout
 
 
+SAMPLED = """
+import pytest
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("case", range(7))
+def test_many(case):
+    pass
+
+@pytest.mark.sampled
+def test_one():
+    pass
+"""
+
+
+@pytest.mark.parametrize(("ci", "asked", "passed"), [("", ".", 4), ("1", ".", 8), ("", "test_some.py", 8)])
+def test_sampled_test_runs_every_third_case_unless_all_are_wanted(tmp_path, ci, asked, passed):
+    shutil.copy(pathlib.Path(__file__).parents[1] / "conftest.py", tmp_path)
+    (tmp_path / "test_some.py").write_text(SAMPLED)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    sampled: many cases\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", asked]
+    ended = subprocess.run(
+        words, env={**os.environ, "GPUOPS_CI": ci}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert f"{passed} passed" in ended.stdout
+
+
 LAB = """
 import os, signal, pathlib
 from gpuops.lab import cluster

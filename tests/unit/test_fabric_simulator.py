@@ -14,6 +14,8 @@ from gpuops import simulate_program
 from gpuops.collective.program_lines import parse_fabric, parse_figures
 from gpuops.isolation.rounds import RankGroup, Round
 
+pytestmark = pytest.mark.sampled
+
 BENCH = Path(__file__).parents[2] / "bench"
 SIMULATOR = BENCH / "fabric_simulator.py"
 FILES = [SIMULATOR, *(BENCH / "fabric_model").glob("*.py")]

@@ -13,6 +13,8 @@ from gpuops.lab.machine import names
 from gpuops.profile import NO_PROFILE, load
 from gpuops.shell import Files
 
+pytestmark = pytest.mark.sampled
+
 SPOILT = {
     "refused": lambda answer, chance: replace(
         answer, exit=1, out="", err="dmesg: read kernel buffer failed: Operation not permitted\n"

@@ -15,6 +15,8 @@ from gpuops.lab.tools.programs import PROGRAMS, run
 from gpuops.profile import NO_PROFILE, load
 from gpuops.shell import Completed, Files
 
+pytestmark = pytest.mark.sampled
+
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 OTHERS = {"clock"}  # asks for the time of day, which no tool of the lab prints
 VALUES = {**identity("gpu01", 0.0), UPTIME: "1036800.25"}

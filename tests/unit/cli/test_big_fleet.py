@@ -16,6 +16,8 @@ from gpuops.reasons import EXIT_CODES, Excluded
 from gpuops.report import allreduce, isolation
 from gpuops.report.page import Page
 
+pytestmark = pytest.mark.sampled
+
 PROGRAM = Path(__file__).with_name("big_fabric.py")
 NODES = 1024 if CI else 160
 FEWER = {"contention": 384, "errors": 384}  # thousands of suspects, which take minutes among 1,024 nodes

@@ -12,6 +12,8 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.report.blame import tail
 from gpuops.report.page import Page
 
+pytestmark = pytest.mark.sampled
+
 RAILS = Cabling(nodes=32, gpus=8, unit=16, leaves=8)
 SCOPES = ("node", "rail", "pair", "group")
 

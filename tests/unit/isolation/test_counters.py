@@ -15,6 +15,8 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances
 from gpuops.isolation.trials import run
 
+pytestmark = pytest.mark.sampled
+
 CABLING = Cabling(nodes=32, gpus=8, unit=16, leaves=8)
 FABRIC = build_fabric(CABLING)
 ALL = [f"gpu{node:03}:mlx5_{rail}" for node in range(32) for rail in range(8)]

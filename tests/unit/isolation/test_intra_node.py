@@ -15,6 +15,8 @@ from gpuops.isolation.faults import FabricFault
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
 
+pytestmark = pytest.mark.sampled
+
 SHAKY = Disturbances(noise=0.015, drift=0.08)
 MOST_ROUNDS = intra_node.MAX_ROUNDS
 

@@ -16,6 +16,8 @@ from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.isolation.simulation import Disturbances, Tenant
 from gpuops.isolation.trials import run
 
+pytestmark = pytest.mark.sampled
+
 RAILS = Cabling(nodes=64, gpus=8, unit=16, leaves=8)
 SHARED = Cabling(nodes=64, gpus=8, unit=16, leaves=1, oversubscription=2.0)
 NOISE = Disturbances(noise=0.015, collisions=0.04, drift=0.06)

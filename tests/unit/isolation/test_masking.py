@@ -10,6 +10,8 @@ from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.rounds import GroupResult
 
+pytestmark = pytest.mark.sampled
+
 RAILS = Cabling(nodes=16, gpus=8, unit=4, leaves=8)
 LINE = 21.9
 

@@ -7,6 +7,8 @@ from tests.unit.isolation.test_whole_nodes import judged, units, unmapped
 
 from gpuops.isolation.remedies import fix_in_common
 
+pytestmark = pytest.mark.sampled
+
 
 def leaves_unit(group, fabric):
     return len({fabric.unit_of.get(name) for name in group.nodes}) > 1

@@ -7,6 +7,8 @@ import pytest
 
 from gpuops.isolation.spread import LEAST, Spread, failure_log_e, usual_share
 
+pytestmark = pytest.mark.sampled
+
 
 def draw(rng, *, noise=0.01, outliers=0.0):
     """One value of a healthy part: t with 4 degrees of freedom, and outliers of 10 to 40 %."""

@@ -15,6 +15,8 @@ from gpuops.isolation.groups.readings import GroupReadings
 from gpuops.isolation.groups.stragglers import Stragglers
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
+pytestmark = pytest.mark.sampled
+
 FULL = 388.0
 
 

@@ -11,6 +11,8 @@ from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult
 
+pytestmark = pytest.mark.sampled
+
 EFFICIENCY = 0.962
 
 

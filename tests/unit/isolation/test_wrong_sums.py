@@ -11,6 +11,8 @@ from gpuops.isolation.cabling import Cabling, build_fabric, build_unmapped_fabri
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.rounds import GroupResult
 
+pytestmark = pytest.mark.sampled
+
 ALL = ("node", "rail", "pair", "group")
 WHOLE, FEW, LINE = 478.0, 363.0, 48.5
 
