@@ -52,6 +52,7 @@ bench: .venv/test.stamp      ## the measurements, side by side with peers, and 4
 	$(BIN)/python bench/render.py
 	$(BIN)/python bench/fanout.py
 	$(BIN)/python bench/sweep.py
+	$(BIN)/python bench/store.py
 	@if [ "$$(id -u)" = 0 ] && command -v iperf3 >/dev/null; then set -x; $(BIN)/python bench/ring.py; \
 	else echo "left out: bench/ring.py, which wants root and iperf3"; fi
 	$(BIN)/python bench/isolation.py
