@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.resources
 import importlib.util
 import os
+import shlex
 import stat
 import sys
 import threading
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from gpuops.errors import ContentError, did_you_mean
 
@@ -27,6 +28,9 @@ _MODULE = "gpuops_content_"
 _VERSION = "__gpuops_file_version__"
 _loading = threading.RLock()  # one per process, like sys.modules
 Kind = Literal["inventory", "playbooks", "checks", "templates"]
+on_project_code: list[Callable[[Path], None]] = []
+"""Listeners, each called once with every directory of a project before its Python runs."""
+_announced: set[Path] = set()
 
 
 @dataclass(frozen=True)
@@ -161,8 +165,8 @@ def blame(error: BaseException) -> str:
 def distrust(path: Path) -> tuple[str, str]:
     """Return why a file or directory must not be believed, and what to do about it; two empty texts if it may be."""
     status = path.stat()
-    if status.st_mode & stat.S_IWOTH:
-        return "world-writable", f"fix it with: chmod o-w {path}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "writable by others", f"fix it with: chmod go-w {shlex.quote(str(path))}"
     if status.st_uid not in (0, os.geteuid()):
         return "owned by another user", "copy it into your own project"
     return "", ""
@@ -170,7 +174,21 @@ def distrust(path: Path) -> tuple[str, str]:
 
 def refuse_foreign(file: Path) -> None:
     """Raise `ContentError` if others can write to a file that is about to be run, or to its directories."""
-    for path in (file, *file.parents[:2]):
+    for path in (file, *_folders(file)):
         why, do = distrust(path)
         if why:
             raise ContentError(f"{path}: refusing to run a file that is {why}; {do}")
+    with _loading:
+        if file.parent not in _announced:
+            _announced.add(file.parent)
+            for listener in on_project_code:
+                listener(file.parent)
+
+
+def _folders(file: Path) -> Iterator[Path]:
+    """Yield the directories of a file, up to the project that has it in its ``checks/`` or ``playbooks/``."""
+    for folder in file.parents:
+        yield folder
+        if folder.name in get_args(Kind):
+            yield folder.parent
+            return

@@ -469,20 +469,57 @@ class TestOpenssh:
     def test_killed_worker_is_no_failure_of_ssh(self, sshd, by_ssh, opener):
         assert kill_worker(opener.open(by_ssh(sshd))) == "the worker ended by a signal"
 
-    def test_the_kept_connection_ends_with_its_owner_and_another_owners_does_not(self, sshd, by_ssh, connections):
-        before, other, host = sshd.log(), Connections(), by_ssh(sshd)
-        for owner in (connections, other, connections):
-            with owner.group() as group:
-                assert group.open(host).run(HI).out == "hi\n"
+    def test_kept_connections_end_with_their_group(self, sshd, by_ssh, connections):
+        before, host = sshd.log(), by_ssh(sshd)
+        one, two = connections.group(), connections.group()
+        for group in (one, two, one):
+            assert group.open(host).run(HI).out == "hi\n"
         assert sshd.log()[len(before) :].count("Accepted publickey") == 2
-        assert (len(connections.masters.sockets()), len(other.masters.sockets())) == (1, 1)
-        began = time.monotonic()
-        connections.close()
+        assert (len(one.masters.sockets()), len(two.masters.sockets())) == (1, 1)
+        folder, began = one.masters.folder, time.monotonic()
+        one.close()
         assert time.monotonic() - began < 5
-        assert (len(connections.masters.sockets()), len(other.masters.sockets())) == (0, 1)
-        assert other.group().open(host).run(HI).out == "hi\n"
-        other.close()
-        assert not other.masters.sockets()
+        assert not folder.exists()
+        assert two.open(host).run(HI).out == "hi\n"
+
+    def test_changed_host_key_is_refused_by_the_next_group(self, sshd, by_ssh, connections, trusted, keys):
+        host = by_ssh(sshd)
+        with connections.group() as group:
+            assert group.open(host).run(HI).out == "hi\n"
+        trusted(sshd.known("127.0.0.1", keys=["other_ed25519"]))
+        with connections.group() as group, pytest.raises(HostKeyError):
+            group.open(host).run(HI)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "NoHostAuthenticationForLocalhost yes",
+            "KnownHostsCommand /bin/cat {known}",
+            "StrictHostKeyChecking no",
+        ],
+    )
+    def test_configuration_cannot_skip_an_unknown_key(self, sshd, by_ssh, connect, trusted, tmp_path, line):
+        (tmp_path / "known").write_text(sshd.known("127.0.0.1"))
+        (tmp_path / "config").write_text(line.format(known=tmp_path / "known") + "\n")
+        host, before = by_ssh(sshd), sshd.log()
+        object.__setattr__(host, "ssh_args", ("-F", str(tmp_path / "config"), *host.ssh_args[2:]))
+        trusted("")
+        with pytest.raises(HostKeyError):
+            connect(host).run(HI)
+        assert "Accepted" not in sshd.log()[len(before) :]
+
+    def test_configuration_cannot_skip_the_key_of_a_jump_host(
+        self, sshd, by_ssh, connect, start_sshd, trusted, keys, tmp_path
+    ):
+        bastion = start_sshd()
+        config = f"IdentityFile {keys}/login\nStrictHostKeyChecking no\nUserKnownHostsFile {tmp_path}/known\n"
+        (tmp_path / "config").write_text(config)
+        (tmp_path / "known").write_text(sshd.known("127.0.0.1"))
+        host = by_ssh(sshd, jump=f"{sshd.user}@127.0.0.1:{bastion.port}")
+        object.__setattr__(host, "ssh_args", ("-F", str(tmp_path / "config")))
+        with pytest.raises(NodeError):
+            connect(host).run(HI)
+        assert "Accepted" not in bastion.log()
 
     def test_it_is_taken_for_a_proxy_command_and_that_is_said(self, sshd, by_ssh, connections):
         command = "nc %h %p" if shutil.which("nc") else "ssh-nc"

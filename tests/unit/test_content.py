@@ -144,11 +144,12 @@ def test_python_that_cannot_be_loaded_is_one_sentence(project, text, said):
     assert str(project / "checks" / "own.py") in str(caught.value)
 
 
+@pytest.mark.parametrize("mode", [0o775, 0o757])
 @pytest.mark.parametrize("what", ["checks/own.py", "checks", "."])
-def test_what_everyone_may_write_is_not_run(project, what):
+def test_file_that_others_may_write_is_not_run(project, what, mode):
     found = python(project, "raise SystemExit")
-    (project / what).chmod(0o777)
-    with pytest.raises(ContentError, match="refusing to run a file that is world-writable"):
+    (project / what).chmod(mode)
+    with pytest.raises(ContentError, match="refusing to run a file that is writable by others"):
         load_python(found)
 
 
@@ -165,3 +166,20 @@ def test_what_belongs_to_another_is_not_run(project, monkeypatch, what):
     monkeypatch.setattr(type(found.path), "stat", stat)
     with pytest.raises(ContentError, match="refusing to run a file that is owned by another user"):
         load_python(found)
+
+
+def test_task_in_a_project_that_others_may_write_is_not_run(tmp_path):
+    path = tmp_path / "playbooks" / "tasks" / "own.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("raise SystemExit")
+    tmp_path.chmod(0o775)
+    with pytest.raises(ContentError, match="refusing to run a file that is writable by others"):
+        load_python(ContentFile("own", path, "project"))
+
+
+def test_directory_of_project_code_is_announced_once(project, monkeypatch):
+    announced = []
+    monkeypatch.setattr("gpuops.content.on_project_code", [announced.append])
+    load_python(python(project, ""))
+    load_python(python(project, "x = 1"))
+    assert announced == [project / "checks"]

@@ -431,11 +431,11 @@ def test_a_check_that_everyone_may_write_is_refused(project):
     path = project / "checks" / "host_name.py"
     path.write_text(CHECK.format(name="host_name", message="nameless"))
     path.chmod(0o646)
-    with pytest.raises(ContentError, match=r"host_name\.py: refusing to run a file that is world-writable"):
+    with pytest.raises(ContentError, match=r"host_name\.py: refusing to run a file that is writable by others"):
         discover(project)
     path.chmod(0o644)
     path.parent.chmod(stat.S_IRWXU | stat.S_IRWXO)
-    with pytest.raises(ContentError, match="refusing to run a file that is world-writable"):
+    with pytest.raises(ContentError, match="refusing to run a file that is writable by others"):
         discover(project)
 
 

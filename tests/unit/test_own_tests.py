@@ -142,7 +142,7 @@ def test_files_that_others_may_write_are_refused(project, write, name):
         write(other, "")
     assert own_tests(project)
     (project / "checks" / name).chmod(0o777)
-    with pytest.raises(ContentError, match="refusing to run a file that is world-writable"):
+    with pytest.raises(ContentError, match="refusing to run a file that is writable by others"):
         own_tests(project)
 
 

@@ -100,7 +100,9 @@ def test_a_file_of_another_user_is_not_believed(tmp_path, monkeypatch, what):
 def test_a_file_that_everyone_may_write_is_not_believed(tmp_path, what):
     (tmp_path / "gpuops.yml").write_text("inventory: prod.yml\n")
     (tmp_path / what).chmod(0o777)
-    with pytest.raises(ContentError, match=r"is not read, because this is world-writable; fix it with: chmod o-w "):
+    with pytest.raises(
+        ContentError, match=r"is not read, because this is writable by others; fix it with: chmod go-w "
+    ):
         load_project(tmp_path)
 
 

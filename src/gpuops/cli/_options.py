@@ -130,9 +130,18 @@ def invocation() -> str:
 
 def current_project() -> Path:
     """Return the project's folder: the current one, or one above it."""
+    from gpuops.content import on_project_code
     from gpuops.project import find_project
 
+    if _tell_of_code not in on_project_code:
+        on_project_code.append(_tell_of_code)
     return find_project(Path.cwd())
+
+
+def _tell_of_code(folder: Path) -> None:
+    from gpuops.project import shortest
+
+    tell(f"running the project's own Python files in {shortest(folder)}/")
 
 
 def settings() -> Project:

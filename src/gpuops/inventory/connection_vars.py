@@ -6,28 +6,23 @@ For example, ``ansible_port: 2222`` sets ``Host.port`` to 2222, and so does ``an
 from __future__ import annotations
 
 import os
-import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpuops.document import YamlNode
-from gpuops.errors import DocumentError, did_you_mean
+from gpuops.errors import did_you_mean
 from gpuops.inventory.bmc import BMC_PASSWORD
 from gpuops.inventory.host import Connection
 from gpuops.inventory.names import check_host, check_user
 from gpuops.inventory.values import OpaqueError, opaque, readable, word
 from gpuops.secret import Secret
 
-SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 _CONNECTIONS: Mapping[str, Connection] = {
     **dict.fromkeys(("ssh", "smart", "paramiko", "paramiko_ssh"), "ssh"),
     "openssh": "openssh",
     "local": "local",
 }
 _AUTOMATIC_PYTHON = ("auto", "auto_legacy", "auto_silent", "auto_legacy_silent")
-_HOP = re.compile(r"(?:ssh://)?[\w.@:%\[\]][\w.@:%\[\]+-]*")
-_UNSAFE_HOST_KEYS = {"stricthostkeychecking": ("no", "off"), "userknownhostsfile": ("/dev/null",)}
 
 
 def read_address(node: YamlNode, key: str) -> str:
@@ -113,52 +108,3 @@ def read_secret(node: YamlNode, key: str) -> tuple[Secret | None, str]:
     return Secret(
         readable(node, key).text(key)
     ), f"{node.where}: {key} is stored in plain text; let gpuops prompt for it instead"
-
-
-def read_ssh_args(nodes: Mapping[str, YamlNode]) -> tuple[dict[str, Any], list[str]]:
-    """Return ProxyJump, ProxyCommand and other ssh arguments, with warnings; the first of each wins, as in ssh."""
-    fields: dict[str, Any] = {}
-    warnings: list[str] = []
-    rest: list[str] = []
-    for key, node in nodes.items():
-        for option, value in _options(_split(node, key)):
-            name = option.lower()
-            if name in ("proxyjump", "proxycommand"):
-                fields.setdefault("jump" if name == "proxyjump" else "proxy_command", _hop(name, value, node, key))
-            elif value.lower() in _UNSAFE_HOST_KEYS.get(name, ()):
-                warnings.append(f"{node.where}: {key} turns off {option}; gpuops verifies host keys nevertheless")
-            else:
-                rest += ["-o", f"{option}={value}"] if option else [value]
-    if len(fields) == 2:  # ssh uses whichever comes first
-        del fields[list(fields)[1]]
-    return {**{k: v for k, v in fields.items() if v}, **({"ssh_args": tuple(rest)} if rest else {})}, warnings
-
-
-def _split(node: YamlNode, key: str) -> list[str]:
-    try:
-        return shlex.split(readable(node, key).text(key))
-    except ValueError as error:
-        raise node.fail(f"{key}: {str(error).lower()}") from error
-
-
-def _options(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield ``-o A=b``, ``-oA=b``, ``-o "A b"`` and ``-J x`` as (option, value); anything else as ("", word)."""
-    rest = iter(words)
-    for item in rest:
-        if item[:2] == "-J":
-            yield "ProxyJump", item[2:] or next(rest, "")
-        elif item[:2] == "-o":
-            option = re.split(r"\s*=\s*|\s+", (item[2:] or next(rest, "")).strip(), maxsplit=1)
-            yield option[0], option[1] if len(option) > 1 else ""
-        else:
-            yield "", item
-
-
-def _hop(name: str, value: str, node: YamlNode, key: str) -> str:
-    if value.lower() == "none":
-        return ""
-    if name == "proxyjump" and not all(_HOP.fullmatch(hop) for hop in value.split(",")):
-        raise DocumentError(node.where, f"{key}: ProxyJump {value!a} is not [user@]host[:port]")
-    if not value:
-        raise DocumentError(node.where, f"{key}: ProxyCommand without a command")
-    return value

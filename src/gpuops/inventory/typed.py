@@ -11,12 +11,11 @@ from gpuops.inventory.connection_vars import (
     CONNECTION_VARS,
     SECRET_NAMES,
     SECRETS,
-    SSH_ARGS,
     read_secret,
-    read_ssh_args,
     warn_of_become,
 )
 from gpuops.inventory.gpuops_vars import GPUOPS_VARS
+from gpuops.inventory.ssh_args import SSH_ARGS, read_ssh_args
 from gpuops.inventory.values import OpaqueError, opaque
 from gpuops.secret import Secret
 

@@ -54,7 +54,6 @@ class Connections:
     def __init__(self, connect_seconds: float = 10.0) -> None:
         self.connect_seconds = connect_seconds
         self.gateways = Gateways()
-        self.masters = ControlMasters()
         self._lock = threading.Lock()
         self._groups: set[Group] = set()
         self._notices: dict[str, bool] = {}
@@ -101,7 +100,7 @@ class Connections:
             groups, self._groups = self._groups, set()
         _close_all([transport.close for group in groups for transport in group.drain()], ends)
         _close_all([connection.hang_up for connection in self.gateways.drain()], ends)
-        _close_all([partial(self.masters.end, socket) for socket in self.masters.sockets()], ends)
+        _end_all([group.masters for group in groups], ends)
 
 
 class Group:
@@ -112,6 +111,7 @@ class Group:
 
     def __init__(self, connections: Connections, cancel: CancelToken) -> None:
         self.cancel = cancel
+        self.masters = ControlMasters()
         self._connections = connections
         self._lock = threading.Lock()
         self._transports: set[AgentTransport] = set()
@@ -156,7 +156,7 @@ class Group:
         if host.connection == "openssh" or reason:
             if reason:
                 self._connections.note(f"using the system's ssh, because the configuration contains {reason}")
-            return open_openssh(host, settings, self._connections.masters)
+            return open_openssh(host, settings, self.masters)
         for warning in settings.known_hosts.warnings:
             self._connections.note(warning)
         return SshTransport(host, NodeConnection(host.name, settings, self.gateway(hops)))
@@ -176,13 +176,15 @@ class Group:
         return transports
 
     def close(self) -> None:
-        """Close the transports of this group and the jump hosts that no other group uses, within 8 seconds.
+        """Close the transports of this group, its ssh control masters, and the jump hosts that no other group uses.
 
-        Safe to call twice, and while other threads use the transports: they get `gpuops.errors.LostError`.
+        It takes at most 8 seconds. Safe to call twice, and while other threads use the transports: they get
+        `gpuops.errors.LostError`.
         """
         ends = time.monotonic() + _CLOSE_SECONDS
         _close_all([transport.close for transport in self.drain()], ends)
         _close_all([connection.hang_up for connection in self._connections.gateways.release(self)], ends)
+        _end_all([self.masters], ends)
         self._connections.forget(self)
 
 
@@ -249,6 +251,13 @@ def _close_all(closers: Sequence[Callable[[], None]], ends: float) -> None:
     for thread in threads:
         if thread.ident is not None:
             thread.join(max(0.0, ends - time.monotonic()))
+
+
+def _end_all(owners: Sequence[ControlMasters], ends: float) -> None:
+    """End the control masters of ``owners``, and remove their directories."""
+    _close_all([partial(masters.end, socket) for masters in owners for socket in masters.drain()], ends)
+    for masters in owners:
+        masters.remove()
 
 
 def _needs_openssh(settings: Settings) -> str:

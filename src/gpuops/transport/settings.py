@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -163,6 +165,7 @@ _BEYOND = {"exec", "localnetwork", "tagged", "command", "version", "sessiontype"
 
 
 def _config_lines(path: str) -> Iterator[str]:
+    _refuse_foreign(path)
     try:
         text = Path(path).expanduser().read_text("utf-8", "replace")
     except FileNotFoundError:
@@ -170,6 +173,18 @@ def _config_lines(path: str) -> Iterator[str]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     yield from (line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
+
+
+def _refuse_foreign(path: str) -> None:
+    """Raise `InputError` if others may write to an SSH configuration, which may run programs on this machine."""
+    with contextlib.suppress(OSError):
+        status = Path(path).expanduser().stat()
+        if not stat.S_ISREG(status.st_mode):
+            return
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise InputError(f"{path}: refusing an SSH configuration that others may write; run: chmod go-w {path}")
+        if status.st_uid not in (0, os.geteuid()):
+            raise InputError(f"{path}: refusing an SSH configuration of another user; copy it")
 
 
 @lru_cache(maxsize=8)

@@ -82,7 +82,7 @@ def test_connection_variables_and_their_old_names(load):
     [
         ("-J ops@bastion:22,second", {"jump": "ops@bastion:22,second"}),
         ("-Jbastion", {"jump": "bastion"}),
-        ("-o ProxyJump=bastion -C", {"jump": "bastion", "ssh_args": ("-C",)}),
+        ("-o ProxyJump=bastion -C", {"jump": "bastion", "ssh_args": ("-o", "Compression=yes")}),
         ("-oProxyJump=bastion -o ProxyJump=later", {"jump": "bastion"}),
         ("-o 'ProxyJump bastion'", {"jump": "bastion"}),
         ('-o ProxyCommand="ssh -W %h:%p -q bastion"', {"proxy_command": "ssh -W %h:%p -q bastion"}),
@@ -94,6 +94,43 @@ def test_jumps_are_found_in_ssh_arguments(load, args, fields):
     host = load(f"[g]\na\n[g:vars]\nansible_ssh_common_args={args}\n", "hosts").hosts["a"]
     got = {"jump": host.jump, "proxy_command": host.proxy_command, "ssh_args": host.ssh_args}
     assert {key: value for key, value in got.items() if value} == fields
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("-o KnownHostsCommand=/bin/id", "KnownHostsCommand"),
+        ("-o 'NoHostAuthenticationForLocalhost yes'", "NoHostAuthenticationForLocalhost"),
+        ("-oLocalCommand=id", "LocalCommand"),
+        ("-o PKCS11Provider=./x.so", "PKCS11Provider"),
+        ("-o RemoteForward='1 a:1'", "RemoteForward"),
+        ("-o Include=x", "Include"),
+        ("-o StrictHostKeyCheckin=yes", "StrictHostKeyCheckin"),
+        ("-C -W x:1", "-W"),
+        ("-D1080", "-D1080"),
+        ("-M", "-M"),
+        ("bash", "bash"),
+    ],
+)
+def test_ssh_arguments_beyond_the_allow_list_are_refused_with_their_name(load, words, name):
+    with pytest.raises(DocumentError, match=rf'^hosts:4:1: ansible_ssh_args: unsupported ssh option "{name}"'):
+        load(f"[g]\na\n[g:vars]\nansible_ssh_args={words}\n", "hosts")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("-A", "ForwardAgent"),
+        ("-o ForwardAgent=yes", "ForwardAgent"),
+        ("-X", "ForwardX11"),
+        ("-tt", "RequestTTY"),
+        ("-o RequestTTY=force", "RequestTTY"),
+    ],
+)
+def test_ssh_arguments_that_gpuops_overrides_are_dropped_with_a_warning(load, words, name):
+    inventory = load(f"[g]\na\n[g:vars]\nansible_ssh_args=-C {words}\n", "hosts")
+    assert inventory.hosts["a"].ssh_args == ("-o", "Compression=yes")
+    assert inventory.warnings == [f"hosts:4:1: ansible_ssh_args sets {name}; gpuops leaves it off nevertheless"]
 
 
 def test_host_keys_cannot_be_waived(load):

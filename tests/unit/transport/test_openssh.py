@@ -1,10 +1,11 @@
-import pathlib
+import shutil
+import subprocess
 
 import pytest
 
 from gpuops.errors import NodeError
 from gpuops.transport import openssh
-from gpuops.transport.openssh import OpensshStream, arguments, explain
+from gpuops.transport.openssh import ControlMasters, OpensshStream, arguments, explain
 from gpuops.transport.settings import resolve
 
 
@@ -24,18 +25,64 @@ def test_the_last_line_of_ssh_becomes_an_error_of_ours(said, kind, what):
     assert what in str(error)
 
 
-def test_the_systems_ssh_is_told_what_the_inventory_says_and_never_to_wave_keys_through(home, a_host):
-    host = a_host(
-        address="192.0.2.1", port=2222, user="me", key_file="/k", jump="b", ssh_args=("-o", "StrictHostKeyChecking=no")
-    )
-    words = arguments(host, resolve(host), "/run/socket-%C")
+@pytest.fixture
+def masters():
+    owner = ControlMasters()
+    yield owner
+    owner.remove()
+
+
+def test_ssh_gets_the_settings_of_the_inventory_after_gpuops_own(home, a_host, masters):
+    more = ("-o", "StrictHostKeyChecking=" + "no")
+    host = a_host(address="192.0.2.1", port=2222, user="me", key_file="/k", jump="b", ssh_args=more)
+    words = arguments(host, resolve(host), masters)
     for pair in (("-p", "2222"), ("-l", "me"), ("-i", "/k"), ("-J", "b"), ("--", "192.0.2.1")):
         at = words.index(pair[0])
         assert words[at : at + 2] == list(pair)
-    assert words.index("StrictHostKeyChecking=yes") < words.index("StrictHostKeyChecking=no")
-    assert "ForwardAgent=no" in words
-    assert "BatchMode=yes" in words
-    assert "ControlPath=/run/socket-%C" in words
+    assert words.index("StrictHostKeyChecking=yes") < words.index(more[1])
+
+
+def effective(path, *words):
+    """What ssh itself makes of a configuration after ours: its ``-G`` output as a dict."""
+    done = subprocess.run(
+        ["ssh", "-F", path, *words, "-G", "localhost"], capture_output=True, text=True, check=True
+    ).stdout
+    return dict(line.partition(" ")[::2] for line in done.splitlines())
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on this machine")
+def test_ssh_ignores_unsafe_options_of_a_configuration(tmp_path, masters):
+    unsafe = {
+        "StrictHostKeyChecking": "no",
+        "NoHostAuthenticationForLocalhost": "yes",
+        "KnownHostsCommand": "/bin/echo x",
+        "ForwardAgent": "yes",
+        "ForwardX11": "yes",
+        "PermitLocalCommand": "yes",
+        "RequestTTY": "force",
+        "RemoteCommand": "id",
+    }
+    (tmp_path / "theirs").write_text("".join(f"{key} {value}\n" for key, value in unsafe.items()) + "User them\n")
+    masters_file = masters.config(str(tmp_path / "theirs"), shutil.which("ssh"))
+    got = effective(masters_file)
+    assert got["user"] == "them"
+    assert got["stricthostkeychecking"] == "true"
+    assert got["requesttty"] == "false"
+    assert {got[key] for key in ("forwardagent", "forwardx11", "permitlocalcommand")} == {"no"}
+    assert got["nohostauthenticationforlocalhost"] == "no"
+    assert got.get("knownhostscommand", "none") == "none"
+    assert got.get("remotecommand", "none") == "none"
+
+
+def test_sockets_differ_when_the_arguments_do(home, a_host, masters):
+    def socket(**fields):
+        host = a_host(**fields)
+        words = arguments(host, resolve(host), masters)
+        return next(word for word in words if word.startswith("ControlPath="))
+
+    assert socket() == socket()
+    assert len({socket(), socket(key_file="/k"), socket(proxy_command="nc a 1"), socket(proxy_command="nc b 1")}) == 4
+    assert masters.folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -64,36 +111,29 @@ class TestControlMasters:
         ssh.write_text(f'#!/bin/sh\ncase "$*" in *"-O exit"*) echo "$4" >>{tmp_path}/exits; rm -f "${{4#*=}}";; esac\n')
         ssh.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-        monkeypatch.setattr(openssh, "_control_folder", lambda: tmp_path)
         return lambda: (tmp_path / "exits").read_text().splitlines() if (tmp_path / "exits").exists() else []
 
-    def sockets(self, connections, host, *names):
-        connections.group().open(host)
-        made = [connections.masters.path.replace("%C", name) for name in names]
+    def sockets(self, group, host, *names):
+        group.open(host)
+        made = [group.masters.socket([name]) for name in names]
         for path in made:
-            pathlib.Path(path).touch()
-        return [f"ControlPath={path}" for path in made]
+            path.touch()
+        return sorted(f"ControlPath={path}" for path in made)
 
-    def test_closing_ends_the_masters_that_were_started_for_it_and_no_others(self, exits, a_host, connections):
+    def test_closing_a_group_ends_its_masters_and_no_others(self, exits, a_host, connections):
         host = a_host(connection="openssh")
-        mine = self.sockets(connections, host, "one", "two")
-        other = type(connections)()
-        others = self.sockets(other, host, "one")
-        connections.close()
+        one, two = connections.group(), connections.group()
+        mine, others = self.sockets(one, host, "a", "b"), self.sockets(two, host, "a")
+        folder = one.masters.folder
+        one.close()
         assert sorted(exits()) == mine
+        assert not folder.exists()
         connections.close()
-        other.close()
         assert sorted(exits()) == sorted(mine + others)
-
-    def test_a_group_leaves_them_to_the_groups_after_it(self, exits, a_host, connections):
-        self.sockets(connections, a_host(connection="openssh"), "one")
-        for group in connections._groups.copy():
-            group.close()
-        assert exits() == []
-        assert len(connections.masters.sockets()) == 1
+        connections.close()
 
     def test_an_ssh_that_hangs_or_is_gone_does_not_keep_us(self, exits, a_host, connections, tmp_path, monkeypatch):
-        self.sockets(connections, a_host(connection="openssh"), "one")
+        self.sockets(connections.group(), a_host(connection="openssh"), "one")
         monkeypatch.setattr(openssh, "_EXIT_SECONDS", 0.3)
         (tmp_path / "bin" / "ssh").write_text("#!/bin/sh\nexec sleep 30\n")
         connections.close()

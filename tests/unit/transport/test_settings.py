@@ -159,6 +159,15 @@ def test_another_configuration_can_be_named_or_none(configured, home):
     assert configured("Host *\n  User first\n", ssh_args=("-F", "none")).user == getpass.getuser()
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_a_configuration_that_others_may_write_is_refused(home, a_host, mode):
+    path = home / "shared"
+    path.write_text("Match exec id\n")
+    path.chmod(mode)
+    with pytest.raises(InputError, match=r"shared: refusing an SSH configuration that others may write; run: chmod"):
+        resolve(a_host(ssh_args=("-F", str(path))))
+
+
 def test_a_password_is_not_shown(configured):
     assert "hunter2" not in repr(configured(password=Secret("hunter2")))
 
