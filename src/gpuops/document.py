@@ -181,13 +181,25 @@ def load(path: Path) -> YamlNode:
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file; accept a byte order mark and CRLF, but not UTF-16 or binary data."""
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise DocumentError(Where(str(path)), f"larger than {_LARGEST_BYTES >> 20} MiB; is this the right file?")
-        return path.read_bytes().decode("utf-8-sig")
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(Where(str(path)), "not UTF-8 text; save it as UTF-8") from error
-    except OSError as error:
-        raise DocumentError(Where(str(path)), f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def read_bytes(path: Path, most_bytes: int = _LARGEST_BYTES) -> bytes:
+    """Return the content of a file; raise `DocumentError` if it cannot be read, or has more than ``most_bytes``.
+
+    No more is read than that, because a device or a pipe has no size.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise DocumentError(Where(str(path)), f"cannot be read: {why}") from error
+    if len(content) > most_bytes:
+        raise DocumentError(Where(str(path)), f"larger than {most_bytes >> 20} MiB; is this the right file?")
+    return content
 
 
 def parse(text: str, file: str) -> YamlNode:

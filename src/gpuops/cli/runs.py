@@ -34,7 +34,7 @@ def list_(project: Project, output: Output) -> None:
     from gpuops.results.changes import run_document
     from gpuops.store import Runs
 
-    summaries = journal.summaries(project.runs_path)
+    summaries = journal.summaries(project.runs_path, lambda error: tell(f"{error}; left out"))
     with Runs(project.store_path, create=False) as store:
         kept_runs = store.runs()
     if not (summaries or kept_runs) and output.form == "table":

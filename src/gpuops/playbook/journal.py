@@ -13,12 +13,14 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuops.document import read_bytes
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.playbook.task import Change
 from gpuops.project import shortest
@@ -28,9 +30,23 @@ from gpuops.shell import Completed
 SCHEMA = "gpuops.journal/1"
 _FILE = "journal.jsonl"
 _MOST_RUNS = 200  # runs are named by their time; a handler that has waited for longer than these is dropped
+_MOST_BYTES = 256 << 20
+"""Journal of 4,096 nodes with 200 changes of 300 bytes each; more is not a journal."""
 _SETTLED = ("ok", "changed", "skipped")
 _SEAL = b', "seal": "'
 Line = dict[str, Any]
+_NAME = re.compile(r"[\w-][\w.-]{0,99}", re.ASCII)
+_KEYS: Mapping[str, Mapping[str, type]] = {
+    "run": {"playbook": str, "who": str, "at": str},
+    "resume": {"who": str},
+    "waiting": {"node": str, "notify": list},
+    "change": {"id": int, "node": str, "step": str, "kind": str, "does": str, "detach": bool, "notify": list},
+    "done": {"id": int, "good": bool},
+    "step": {"node": str, "step": str, "name": str, "status": str, "handler": bool},
+    "note": {},
+    "end": {"exit": int, "failed": list},
+}
+"""What every reader of a line relies on, by its event."""
 
 
 class Journal:
@@ -42,7 +58,7 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            self.earlier = tuple(read(self.path)) if self.path.exists() else ()
+            self.earlier = _verified(self.path) if self.path.exists() else ()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             self._file = os.open(self.path, flags, 0o600)
         except OSError as error:
@@ -54,7 +70,7 @@ class Journal:
 
     def _last_seal(self) -> bytes:
         """Return the last seal; a truncated line is removed, so that the next one starts on its own line."""
-        content = self.path.read_bytes()
+        content = read_bytes(self.path, _MOST_BYTES)
         if content and not content.endswith(b"\n"):
             os.truncate(self.path, content.rfind(b"\n") + 1)
         return content[: content.rfind(b"\n") + 1].rstrip(b"\n").rpartition(_SEAL)[2].removesuffix(b'"}')
@@ -113,7 +129,7 @@ def verify(path: Path) -> str:
     A line that a crash truncated is not an edit. Lines that are missing at the end show only in the last seal.
     """
     seal = b""
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    for number, line in enumerate(_whole_lines(path), start=1):
         text, _, written_seal = line.rpartition(_SEAL)
         seal = _sealed(seal, text + b"}")
         if written_seal != seal + b'"}':
@@ -139,21 +155,48 @@ def find(folder: Path, run: str) -> Path:
     """Return the journal of ``run`` among those in ``folder``; raise `InputError` if there is none."""
     folder = shortest(folder)
     path = folder / run / _FILE
-    if not run or not path.is_file():
+    if not _NAME.fullmatch(run) or not path.is_file():
         runs = [file.parent.name for file in folder.glob(f"*/{_FILE}")]
         raise InputError(f"there is no run {run} in {folder}{did_you_mean(run, runs)}")
     return path
 
 
 def read(path: Path) -> Iterator[Line]:
-    """Yield the lines of a journal, without a truncated last one."""
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
+    """Yield the lines of a journal, without a truncated last one; raise `InputError` for a line that is none."""
+    begun: set[int] = set()
+    for number, line in enumerate(_whole_lines(path), start=1):
         try:
             entry = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}:{number}: not a journal line; it was edited, or the disk is damaged") from error
+        if why := _fault(entry, begun, is_first=number == 1):
+            raise InputError(f"{path}:{number}: not a journal line: {why}; it was edited, or the disk is damaged")
+        if entry["event"] == "change":
+            begun.add(entry["id"])
         yield entry
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    return read_bytes(path, _MOST_BYTES).split(b"\n")[:-1]
+
+
+def _verified(path: Path) -> tuple[Line, ...]:
+    """Return the lines of a journal that is about to be continued; raise `InputError` if it was modified."""
+    verify(path)
+    return tuple(read(path))
+
+
+def _fault(entry: object, begun: set[int], *, is_first: bool) -> str:
+    """Return what is wrong with a line, or an empty string."""
+    event = entry.get("event") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(event, str) or event not in _KEYS:
+        return "no known event"
+    for key, kind in _KEYS[event].items():
+        if not isinstance(entry.get(key), kind):
+            return f'"{event}" without "{key}"'
+    if event == "done" and entry["id"] not in begun:
+        return f"change {entry['id']} never began"
+    return 'the first is not "run"' if is_first and event != "run" else ""
 
 
 @dataclass(frozen=True)
@@ -217,10 +260,20 @@ class RunSummary:
     failed: tuple[str, ...]
 
 
-def summaries(folder: Path) -> list[RunSummary]:
-    """Return a summary of every run in ``folder``, the latest first."""
-    paths = sorted(folder.glob(f"*/{_FILE}"), reverse=True)
-    return [_summary(path.parent.name, lines) for path in paths if (lines := list(read(path)))]
+def summaries(folder: Path, on_damage: Callable[[InputError], None]) -> list[RunSummary]:
+    """Return a summary of every run in ``folder``, the latest first; ``on_damage`` is called for damaged journals."""
+    return [_summary(path.parent.name, lines) for path, lines in _latest_first(folder, on_damage)]
+
+
+def _latest_first(folder: Path, on_damage: Callable[[InputError], None]) -> Iterator[tuple[Path, list[Line]]]:
+    for path in sorted(folder.glob(f"*/{_FILE}"), reverse=True):
+        try:
+            lines = list(read(path))
+        except InputError as error:
+            on_damage(error)
+            continue
+        if lines:
+            yield path, lines
 
 
 def _summary(run: str, lines: list[Line]) -> RunSummary:
@@ -241,12 +294,14 @@ def failed(path: Path) -> list[str]:
     return nodes
 
 
-def pending_handlers(folder: Path, playbook: str) -> dict[str, list[str]]:
-    """Return the handlers still due on each node, from the last run of ``playbook`` that reached the node."""
+def pending_handlers(folder: Path, playbook: str, on_damage: Callable[[InputError], None]) -> dict[str, list[str]]:
+    """Return the handlers still due on each node, from the last run of ``playbook`` that reached the node.
+
+    ``on_damage`` is called for each journal that is skipped because it is damaged.
+    """
     handlers_by_node: dict[str, list[str]] = {}
-    for path in sorted(folder.glob(f"*/{_FILE}"), reverse=True)[:_MOST_RUNS]:
-        lines = list(read(path))
-        if lines and lines[0].get("playbook") == playbook:
+    for _, lines in itertools.islice(_latest_first(folder, on_damage), _MOST_RUNS):
+        if lines[0]["playbook"] == playbook:
             waiting = pending(lines)
             for node in {line["node"] for line in lines if "node" in line}:
                 handlers_by_node.setdefault(node, waiting.get(node, []))

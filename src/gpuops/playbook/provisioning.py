@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuops.document import Where, YamlNode
-from gpuops.errors import DocumentError, InputError, did_you_mean
+from gpuops.errors import DocumentError, InputError, did_you_mean, format_count
 from gpuops.fleet import FANOUT
 from gpuops.inventory import Host
 from gpuops.playbook import journal
@@ -192,10 +192,11 @@ class PlaybookRun:
     def _run(self, on_result: Callable[[StepResult], None], on_note: Callable[[str], None]) -> RunState:
         try:
             if self._options.check:
-                return self._runner(RunState(waiting=self._pending_handlers()), on_result).run(self._assignments)
+                waiting = self._pending_handlers(on_note)
+                return self._runner(RunState(waiting=waiting), on_result).run(self._assignments)
             owner = Owner(self.run_id, self._options.operator)
             log = self._open_journal(owner)
-            on_note(f"run {self.run_id}")
+            on_note(self._beginning(log))
             return self._change(log, owner, on_result, on_note)
         finally:
             self._disconnect_all()
@@ -231,15 +232,15 @@ class PlaybookRun:
     def _change(
         self, log: Journal, owner: Owner, on_result: Callable[[StepResult], None], on_note: Callable[[str], None]
     ) -> RunState:
-        self._join(log, owner)
-        state = self._lock(owner)
-        if state.locked or state.interrupted:
-            self._end(log, state, "; ".join(map(str, state.locked)))
-            log.close()
-            return state
-        state.waiting = self._pending_handlers()
-        reached = [session for session in self._sessions.values() if not state.out(session.name)]
+        reached: list[NodeSession] = []
         try:
+            self._join(log, owner)
+            state = self._lock(owner)
+            if state.locked or state.interrupted:
+                self._end(log, state, "; ".join(map(str, state.locked)))
+                return state
+            reached = [session for session in self._sessions.values() if not state.out(session.name)]
+            state.waiting = self._pending_handlers(on_note)  # read now: no other run can add to them any more
             for node, names in state.waiting.items():
                 log.write("waiting", node=node, notify=names)
             self._run_interruptibly(state, on_result, on_note)
@@ -284,10 +285,23 @@ class PlaybookRun:
                 state.add(StepResult(made.node, made.step, names[made.step], "interrupted", why))
         self._disconnect_all()
 
-    def _pending_handlers(self) -> dict[str, list[str]]:
+    def _pending_handlers(self, on_note: Callable[[str], None]) -> dict[str, list[str]]:
         """Return the handlers still due from the last run of this playbook, which may be this one before a resume."""
-        handlers_by_node = journal.pending_handlers(self._options.runs, str(self._playbook.path.resolve()))
+
+        def on_damage(error: InputError) -> None:
+            on_note(f"{error}; handlers that it left due are not known, and do not run")
+
+        handlers_by_node = journal.pending_handlers(self._options.runs, str(self._playbook.path.resolve()), on_damage)
         return {node: names for node, names in handlers_by_node.items() if node in self._sessions}
+
+    def _beginning(self, log: Journal) -> str:
+        """Return the message that names the run, and what its journal already has if it is resumed."""
+        if not log.earlier:
+            return f"run {self.run_id}"
+        made = journal.changes(log.earlier)
+        unknown = sum(change.succeeded is None for change in made)
+        count = format_count(len(made), "change")
+        return f"run {self.run_id} continues: its journal has {count}, of which {unknown} have an unknown outcome"
 
     def _open_journal(self, owner: Owner) -> Journal:
         """Open a new journal, or that of the run to resume if it is the same run."""

@@ -33,7 +33,7 @@ def test_it_is_its_owners_alone_whatever_the_umask(tmp_path):
 def test_a_line_is_on_the_disk_before_the_next_thing_happens(log, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(log.path.read_bytes().count(b"\n")))
-    log.write("run", playbook="p")
+    log.write("run", playbook="p", who="ops")
     number = log.begin("n1", "1.1", CHANGE, ["restart"])
     log.end(number, Completed("n1", CHANGE.command, 0, "well\n", seconds=1.5))
     assert synced == [1, 2, 3]
@@ -45,9 +45,10 @@ def test_a_line_is_on_the_disk_before_the_next_thing_happens(log, monkeypatch):
 def test_what_a_script_is_tells_two_apart_and_is_never_written(log):
     one, other = (Change("run x.sh", Command(("sh", "-s"), stdin=f"echo {n}"), kind="act") for n in (1, 2))
     assert journal.change_key(one) != journal.change_key(other)
+    log.write("run", playbook="p", who="ops")
     log.begin("n1", "1.1", one)
     log.begin("n1", "1.2", Change("write f", Command(("put",), stdin="hunter22 hunter22")))
-    first, second = read(log.path)
+    _, first, second = read(log.path)
     assert first["does"].startswith("sh -s < sha256:")
     assert second["does"] == "put"
     assert b"echo 1" not in log.path.read_bytes()
@@ -122,26 +123,30 @@ def test_handlers_wait_until_they_ran():
 def test_only_the_last_run_that_came_to_a_node_counts(tmp_path):
     for run, playbook, lines in (
         ("r1", "p", [begun(1, "1.1", notify=["restart"]), begun(2, "1.1", notify=["boot"], node="n2")]),
-        ("r2", "other", [line("step", node="n1", step="1.1", name="x", status="ok")]),
-        ("r3", "p", [line("step", node="n2", step="1.1", name="x", status="ok")]),
+        ("r2", "other", [line("step", node="n1", step="1.1", name="x", status="ok", handler=False)]),
+        ("r3", "p", [line("step", node="n2", step="1.1", name="x", status="ok", handler=False)]),
     ):
         (tmp_path / run).mkdir()
-        text = "".join(json.dumps(entry) + "\n" for entry in [line("run", playbook=playbook), *lines])
+        text = "".join(json.dumps(entry) + "\n" for entry in [line("run", playbook=playbook, who="ops", at=""), *lines])
         (tmp_path / run / "journal.jsonl").write_text(text)
-    assert pending_handlers(tmp_path, "p") == {"n1": ["restart"]}
+    assert pending_handlers(tmp_path, "p", pytest.fail) == {"n1": ["restart"]}
 
 
-def sealed(tmp_path, *events):
-    for run in (events[: len(events) // 2], events[len(events) // 2 :]):  # resumed in the middle
-        log = Journal(tmp_path, "r1")
-        for event in run:
-            log.write(event, node="é")
-        log.close()
+def sealed(tmp_path):
+    """Return a journal of four lines that was resumed in the middle."""
+    log = Journal(tmp_path, "r1")
+    log.write("run", playbook="p", who="é")
+    number = log.begin("é", "1.1", CHANGE)
+    log.close()
+    log = Journal(tmp_path, "r1")
+    log.end(number)
+    log.write("end", exit=0, failed=[])
+    log.close()
     return tmp_path / "r1" / "journal.jsonl"
 
 
 def test_a_journal_that_nobody_touched_is_verified_with_its_last_seal(tmp_path):
-    path = sealed(tmp_path, "run", "change", "done", "end")
+    path = sealed(tmp_path)
     last = [line["seal"] for line in read(path)][-1]
     assert journal.verify(path) == last
     with path.open("ab") as file:
@@ -163,7 +168,7 @@ def test_a_journal_that_nobody_touched_is_verified_with_its_last_seal(tmp_path):
     ids=["changed", "removed", "swapped", "added", "blank"],
 )
 def test_an_edit_is_seen(tmp_path, edit, number):
-    path = sealed(tmp_path, "run", "change", "done", "end")
+    path = sealed(tmp_path)
     path.write_bytes(b"\n".join([*edit(path.read_bytes().splitlines()), b""]))
     with pytest.raises(
         InputError, match=f"journal.jsonl:{number}: seal mismatch: this line or an earlier one was modified"
@@ -172,7 +177,7 @@ def test_an_edit_is_seen(tmp_path, edit, number):
 
 
 def test_lines_that_are_missing_at_the_end_show_in_the_last_seal(tmp_path):
-    path = sealed(tmp_path, "run", "change", "done", "end")
+    path = sealed(tmp_path)
     before = journal.verify(path)
     path.write_bytes(b"\n".join([*path.read_bytes().splitlines()[:-1], b""]))
     assert journal.verify(path) != before

@@ -171,7 +171,7 @@ def test_an_edited_journal_is_not_resumed(world, dying):
     (path,) = world.folder.glob("runs/*/journal.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b"oops\n", *lines[1:]]))
-    with pytest.raises(InputError, match=r"journal.jsonl:2: not a journal line"):
+    with pytest.raises(InputError, match=r"journal.jsonl:2: seal mismatch"):
         world.run(resume=run)
 
 
