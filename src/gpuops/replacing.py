@@ -1,12 +1,18 @@
-"""Atomic replacement of files: a reader sees either the old content or the new content, never a part of it."""
+"""Files that only their owner can read, and replacement that is atomic: a reader sees the old content or the new."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from gpuops.errors import OutputError
+
+PRIVATE = 0o600
+_OWN_NAMES = (".gpuops", "runs", "claims")
 
 
 def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
@@ -32,6 +38,45 @@ def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
 @contextmanager
 def file_lock(lock: Path) -> Iterator[None]:
     """Hold an exclusive lock on the file ``lock`` during a read-modify-write; other programs wait for it."""
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    descriptor = open_private(lock, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file with mode 0600, new or old, whatever the umask; never follow a symbolic link in its place."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
+    if os.fstat(descriptor).st_uid == os.geteuid():
+        os.fchmod(descriptor, PRIVATE)
+    return descriptor
+
+
+def private_directory(path: Path, *, strict: bool = False) -> None:
+    """Create a directory with mode 0700 if it is missing, and the missing ones above it.
+
+    One that exists must be this user's. gpuops' own, such as ``.gpuops``, becomes 0700 again. Of another, raise
+    `OutputError` if others may write to it, or if ``strict``, enter it.
+    """
+    try:
+        _create(path)
+        status = path.stat()
+        if status.st_uid != os.geteuid():
+            raise OutputError(f"{path}: this directory belongs to another user; use one of your own")
+        if status.st_mode & 0o077 and path.name in _OWN_NAMES:
+            path.chmod(0o700)
+        elif status.st_mode & (0o077 if strict else 0o022):
+            raise OutputError(f"{path}: others may enter this directory; run: chmod 700 {shlex.quote(str(path))}")
+    except OSError as error:
+        raise OutputError(f"{path}: cannot create the directory: {error.strerror}") from error
+
+
+def _create(path: Path) -> None:
+    for missing in [folder for folder in (*reversed(path.parents), path) if not folder.exists()]:
+        try:
+            missing.mkdir(mode=0o700)
+        except FileExistsError:  # by another program, in the meantime
+            continue
+        missing.chmod(0o700)  # under a umask that takes the owner's rights, too

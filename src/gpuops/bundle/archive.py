@@ -15,7 +15,7 @@ from typing import Any
 from gpuops.bundle.contents import NEVER, Contents, File
 from gpuops.bundle.items import MANIFEST
 from gpuops.errors import OutputError
-from gpuops.replacing import write_atomic
+from gpuops.replacing import private_directory, write_atomic
 from gpuops.version import __version__
 
 SCHEMA = "gpuops.bundle/1"
@@ -71,11 +71,8 @@ def _packed(stem: str, at: dt.datetime, files: Sequence[File]) -> bytes:
 
 
 def create_directory(directory: Path) -> None:
-    """Create a directory that only its owner can enter, if it is missing; raise `OutputError` if it cannot."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{directory}: cannot create the directory: {error.strerror}") from error
+    """Create a private directory if it is missing; raise `OutputError` if others may write to one that exists."""
+    private_directory(directory)
 
 
 def prune(directory: Path, node: str, most: int) -> None:

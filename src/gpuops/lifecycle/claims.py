@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from gpuops.errors import LockedError, OutputError
+from gpuops.replacing import open_private, private_directory
 
 
 class Claims:
@@ -47,7 +48,8 @@ class Claims:
     def _open(self, node: str) -> int:
         path = self._folder / node
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            private_directory(self._folder.parent)
+            private_directory(self._folder)
+            return open_private(path, os.O_RDWR)
         except OSError as error:
             raise OutputError(f"{path}: cannot claim the node: {error.strerror}") from error

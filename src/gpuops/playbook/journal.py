@@ -24,6 +24,7 @@ from gpuops.document import read_bytes
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.playbook.task import Change
 from gpuops.project import shortest
+from gpuops.replacing import open_private, private_directory
 from gpuops.secret import redact
 from gpuops.shell import Completed
 
@@ -56,11 +57,11 @@ class Journal:
         self.run = run
         self.path = shortest(folder) / run / _FILE
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.path.parent.mkdir(mode=0o700, exist_ok=True)
+            for directory in (folder.parent, folder):
+                private_directory(directory)
+            private_directory(self.path.parent, strict=True)
             self.earlier = _verified(self.path) if self.path.exists() else ()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-            self._file = os.open(self.path, flags, 0o600)
+            self._file = open_private(self.path, os.O_WRONLY | os.O_APPEND)
         except OSError as error:
             raise OutputError(f"{self.path}: cannot open the journal: {error.strerror}") from error
         self._lock = threading.Lock()

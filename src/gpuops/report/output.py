@@ -12,17 +12,17 @@ from types import MappingProxyType
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.facts import Facts, to_document
 from gpuops.reasons import Excluded
-from gpuops.replacing import write_atomic
+from gpuops.replacing import PRIVATE, private_directory, write_atomic
 from gpuops.results.health import format_exclusion
 
 NO_NODES: Mapping[str, Excluded] = MappingProxyType({})
 
 
-def write(text: str, path: Path) -> None:
+def write(text: str, path: Path, mode: int | None = None) -> None:
     """Replace the content of ``path`` with ``text`` atomically: readers see the old file or the new one, never a part.
 
-    A file that is not regular (``/dev/stdout``, a pipe) is written directly. Raise `OutputError` if writing fails; the
-    old file is then still in place.
+    A new file is its owner's alone; an old one keeps its mode, unless ``mode`` is given. A file that is not regular
+    (``/dev/stdout``, a pipe) is written directly. Raise `OutputError` if writing fails; the old file is then intact.
     """
     content = text.encode("utf-8", errors="backslashreplace")
     try:
@@ -30,7 +30,7 @@ def write(text: str, path: Path) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(content)
         else:
-            write_atomic(target, content, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
+            write_atomic(target, content, mode or (stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE))
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {_reason(error, path)}") from error
 
@@ -73,18 +73,16 @@ def save_facts(
 ) -> None:
     """Save the answers of each node as ``folder/NODE.json`` for `gpuops.Cluster.saved`, or raise `OutputError`.
 
-    The facts must have been collected with ``keep_answers=True``. Of a node without facts, save why it is ``excluded``.
+    The directory must be closed to others, and is created so. The facts must have been collected with
+    ``keep_answers=True``. Of a node without facts, save why it is ``excluded``.
     """
     folder = Path(folder)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot create the directory: {error.strerror}") from error
+    private_directory(folder, strict=True)
     now = dt.datetime.now(dt.timezone.utc)
     reasons = {node: replace(each, why=format_exclusion(each)) for node, each in excluded.items()}
     silent = {node: Facts(node, now, {}, excluded=each) for node, each in reasons.items()}
     for node, facts in {**silent, **facts_by_node}.items():
-        write(to_document(facts), folder / f"{node}.json")
+        write(to_document(facts), folder / f"{node}.json", PRIVATE)
 
 
 def _reason(error: OSError, path: Path) -> str:

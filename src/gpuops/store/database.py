@@ -11,6 +11,7 @@ from types import TracebackType
 
 from gpuops.errors import LockedError, OutputError
 from gpuops.project import shortest
+from gpuops.replacing import open_private, private_directory
 from gpuops.store.schemas import SCHEMAS
 
 _BUSY_SECONDS = 10.0
@@ -38,8 +39,8 @@ class Database:
     def _create_file(self) -> None:
         """Create the file if it is missing, before SQLite would, which applies the umask."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+            private_directory(self.path.parent)
+            os.close(open_private(self.path, os.O_RDWR))
         except OSError as error:
             raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
 

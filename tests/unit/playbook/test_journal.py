@@ -86,7 +86,7 @@ def test_a_run_whose_journal_breaks_makes_no_further_change(world, monkeypatch):
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path):
-    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1").mkdir(mode=0o700)
     (tmp_path / "r1" / "journal.jsonl").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="cannot open the journal"):
         Journal(tmp_path, "r1")
