@@ -20,7 +20,7 @@ demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, va
 	$(BIN)/gpuops lab demo
 
 test: .venv/test.stamp system      ## the quick tests, which need no root; many of them wait, so three run side by side on two cores
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab tests/unit $(wildcard tests/test_*.py)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab tests/unit tests/attacks $(wildcard tests/test_*.py)
 
 real: .venv/test.stamp ground      ## tests with real servers, networks and machines, most of which want root: twenty minutes
 	$(BIN)/pytest tests/real/collective

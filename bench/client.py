@@ -127,7 +127,7 @@ def paramiko_agent(folder, port, user):
 
     questions = facts.questions(assessment.probes_for(Catalogue().checks().values()))
     request = repr((200.0, "", [agent._asked(question) for question in questions])).encode()
-    program = agent._program("agent")
+    program = agent._program(*agent.AGENT)
     line = agent.start_line("bench-mark", "/usr/bin/python3")
 
     def work(client):

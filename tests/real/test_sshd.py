@@ -345,12 +345,12 @@ class TestCommands:
         said = one.run(Command(("sh", "-c", 'printf "%s\\0" "$@"', "sh", *words)))
         assert said.out.split("\0")[:-1] == (words or [""])
 
-    def test_sixteen_mebibytes_arrive_whole(self, one):
-        answer = one.run(Command(("sh", "-c", "yes 0123456789abcde | head -c 16777216"), timeout_seconds=60))
-        assert hashlib.sha256(answer.out.encode()).digest() == hashlib.sha256(b"0123456789abcde\n" * 2**20).digest()
+    def test_eight_mebibytes_arrive_whole(self, one):
+        answer = one.run(Command(("sh", "-c", "yes 0123456789abcde | head -c 8388608"), timeout_seconds=60))
+        assert hashlib.sha256(answer.out.encode()).digest() == hashlib.sha256(b"0123456789abcde\n" * 2**19).digest()
 
-    def test_sixteen_mebibytes_of_noise_arrive_whole(self, one):
-        line = "head -c 8000000 /dev/urandom | od -An -tx1 -v | tr -d ' \\n' | tee /dev/stderr | sha256sum"
+    def test_eight_mebibytes_of_noise_arrive_whole(self, one):
+        line = "head -c 4000000 /dev/urandom | od -An -tx1 -v | tr -d ' \\n' | tee /dev/stderr | sha256sum"
         answer = one.run(Command(("sh", "-c", f"exec 3>&1; {{ {line} >&3; }}"), timeout_seconds=60))
         assert hashlib.sha256(answer.err.encode()).hexdigest() == answer.out.split()[0]
 

@@ -22,7 +22,7 @@ from gpuops.shell import Command, Completed
 from gpuops.transport import Transport
 
 _NAME = "nvidia-bug-report.sh"
-_PART_BYTES = 8 * 2**20
+_PART_BYTES = 4 * 2**20
 """Base64 of it stays below the cap of one answer (gpuops.transport.agent)."""
 _MOST_BYTES = 64 * 2**20
 _FETCH_SECONDS = 60.0

@@ -22,7 +22,9 @@ PIPE_BYTES = 65536
 
 
 class Job:
-    """One question that a child process answers in its own session."""
+    """One question that a child process answers in its own session; ``total`` bytes are the output of all of them."""
+
+    total = 0
 
     def __init__(self, question) -> None:
         self.question = question
@@ -67,7 +69,8 @@ class Job:
             del self.streams[descriptor]
             return
         self.size += len(data)
-        if self.size > self.question["cap"]:
+        Job.total += len(data)
+        if self.size > self.question["cap"] or Job.total > self.question["total"]:
             self.truncated = True
             self.kill()
         else:
@@ -114,6 +117,7 @@ class Job:
         self.feed(b"")
         if self.killed_at is None:
             self.kill()     # a daemon may have left processes in the group
+        hand_over(WATCHER, b"-%d\n" % self.pid)
 
     def text(self, name) -> bytes:
         return b"".join(self.texts[name])
@@ -140,6 +144,7 @@ def child(question, words, into, out, err) -> None:
     status = 126
     try:
         os.setsid()
+        hand_over(WATCHER, b"+%d\n" % os.getpid())
         for source, target in ((into, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
         _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)    # Python ignores it, and commands must not inherit this
@@ -162,66 +167,39 @@ def is_there(program) -> bool:
     return b"/" in program or any(os.path.exists(os.path.join(os.fsencode(f), program)) for f in os.get_exec_path())
 
 
-def send_files(globs, limit) -> None:
-    for pattern in globs:
-        for path in expand(pattern):
-            content = peek(path, limit)
-            if content is not None:
-                write_all(1, path.encode("utf-8", "surrogateescape") + b"\0" + content.replace(b"\0", b" ") + b"\0")
-
-
-def expand(pattern) -> list:
-    """Return the paths that match a glob with ``*`` inside segments, like sh."""
-    paths = [""]
-    for segment in pattern.strip("/").split("/"):
-        if "*" not in segment:
-            paths = [path + "/" + segment for path in paths]
-            continue
-        paths = [
-            path + "/" + name
-            for path in paths
-            for name in names_in(path)
-            if fits(name, segment) and (name[0] != "." or segment[0] == ".")
-        ]
-    return paths
-
-
-def fits(text, pattern) -> bool:
-    head, star, tail = pattern.partition("*")
-    if not star:
-        return text == pattern
-    return text.startswith(head) and any(fits(text[start:], tail) for start in range(len(head), len(text) + 1))
-
-
-def names_in(folder) -> list:
-    try:
-        return sorted(os.listdir(folder or "/"))
-    except OSError:
-        return []
-
-
-def peek(path, limit) -> object:
-    """Return the head of a file, the target of a link to a directory, b"" for a directory, None if there is nothing."""
-    try:
-        if os.path.isdir(path):
-            return os.fsencode(os.readlink(path)) if os.path.islink(path) else b""
-        with open(path, "rb") as file:
-            return file.read(limit)
-    except OSError:
-        return None
-
-
-def write_all(descriptor, data) -> None:
-    while data:
-        data = data[os.write(descriptor, data):]
-
-
 def hand_over(descriptor, data) -> None:
     """Write to a command that may have exited without reading."""
     try:
         write_all(descriptor, data)
     except OSError:
         pass
+
+
+def watch_over() -> int:
+    """Fork a watcher that outlives this process, even after SIGKILL, and then kills its jobs; return the pipe to it.
+
+    The kernel closes the pipe when this process ends, however it ends. Each job reports its own process group.
+    """
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(reading)
+        return writing
+    os.setsid()
+    for descriptor in (0, 1, 2, writing):
+        os.close(descriptor)
+    groups = set()
+    with os.fdopen(reading) as lines:
+        for line in lines:
+            (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+    for group in groups:
+        try:
+            os.killpg(group, _signal.SIGKILL)
+        except PermissionError:
+            if os.fork() == 0:
+                kill_as_root(group)
+        except OSError:
+            pass
+    os._exit(0)
 
 
 def watch() -> select.poll:
@@ -366,7 +344,7 @@ def pack(job) -> bytes:
 
 def answer(mark, request) -> None:
     seconds, password, questions = eval(request, {})
-    jobs = [Job(question) for question in questions]
+    jobs, Job.total = [Job(question) for question in questions], 0
     run([job for job in jobs if job.question["become"] != "always" or os.geteuid() == 0], seconds)
     escalate(jobs, password)
     body = zlib.compress(b"".join(pack(job) for job in jobs), 1)
@@ -397,4 +375,5 @@ def serve(mark) -> None:
         answer(mark, stdin.read(int(length)))
 
 
+WATCHER = watch_over()
 serve(MARK)  # noqa: F821 - set by the command line that starts this program

@@ -19,14 +19,16 @@ from gpuops.inventory.bmc import Bmc
 from gpuops.secret import Secret
 from gpuops.shell import Command, Completed, Files, NodeQuestion, Question, Resources
 from gpuops.transport import sh_fallback
+from gpuops.transport.answer import MOST_BYTES, read_answer
 from gpuops.transport.bmc import BmcReading
 from gpuops.transport.marked import MarkedStream
 from gpuops.transport.stream import OpenStream
 from gpuops.transport.worker import Worker, receive
 
 _log = logging.getLogger(__name__)
-OUTPUT_CAP_BYTES = 16 * 1024 * 1024
-_ANSWER_CAP_BYTES = 256 * 1024 * 1024
+AGENT = ("files", "agent")
+"""Scripts of ``node/`` that make up the agent."""
+OUTPUT_CAP_BYTES = 8 * 1024 * 1024
 _START_SECONDS = 30.0
 _SLACK_SECONDS = 10.0
 _INTERPRETER = re.compile(r"[A-Za-z0-9_./+-]+\Z")
@@ -120,9 +122,9 @@ class AgentTransport:
     def _ask_node(self, questions: Sequence[NodeQuestion]) -> list[Completed]:
         with self._lock:
             if self._has_python:
-                body = self._exchange(questions)
-                if body is not None:
-                    return self._checked(self._unpacked(questions, body))
+                answers = self._exchange(questions)
+                if answers is not None:
+                    return self._checked(answers)
                 self._has_python = False
             try:
                 self._stream = self._opened(sh_fallback.START_LINE)
@@ -190,14 +192,14 @@ class AgentTransport:
             raise LostError(self.node, "gpuops closed the connection")
         return stream
 
-    def _exchange(self, questions: Sequence[NodeQuestion]) -> bytes | None:
-        """Send a request and return the bytes of the answer, or None if no Python answered."""
+    def _exchange(self, questions: Sequence[NodeQuestion]) -> list[Completed] | None:
+        """Send a request and return the answers, or None if no Python answered."""
         seconds = _longest(questions)
         password = self._password.reveal() if self._password else ""
         data = repr((seconds, password, [_asked(q) for q in questions])).encode()
         try:
             stream = self._sent(b"%d\n%b" % (len(data), data))
-            return self._body(stream, seconds + _SLACK_SECONDS) if stream else None
+            return self._answers(stream, questions, seconds + _SLACK_SECONDS) if stream else None
         except LostError:
             self._drop()
             raise
@@ -208,23 +210,21 @@ class AgentTransport:
             self._stream.write(request)
             return self._stream
         self._stream = stream = self._opened(start_line(self._mark, self._python))
-        _offer(stream, _program("agent") + request)
+        _offer(stream, _program(*AGENT) + request)
         with self._within(_START_SECONDS):
             if stream.word(_START_SECONDS) == b"hello":
                 return stream
         self._drop()
         return None
 
-    def _body(self, stream: MarkedStream, seconds: float) -> bytes:
-        """Return the answer; its length in bytes follows a mark that must arrive within ``seconds``."""
+    def _answers(self, stream: MarkedStream, questions: Sequence[NodeQuestion], seconds: float) -> list[Completed]:
+        """Return the answers; their length in bytes follows a mark that must arrive within ``seconds``."""
         with self._within(seconds):
             length = stream.word(seconds)
-        size = int(length) if re.fullmatch(rb"\d{1,9}", length) else 0
+        if not re.fullmatch(rb"[1-9]\d{0,8}", length):
+            raise LostError(self.node, "the connection broke in the middle of the answer, after 0 bytes")
         with self._within(_SLACK_SECONDS):
-            packed = stream.take(size, _SLACK_SECONDS) if size <= _ANSWER_CAP_BYTES else b""
-        if not size or len(packed) < size:
-            raise LostError(self.node, f"the connection broke in the middle of the answer, after {len(packed)} bytes")
-        return self._inflated(packed)
+            return read_answer(self.node, questions, stream.some, int(length), _SLACK_SECONDS)
 
     @contextlib.contextmanager
     def _within(self, seconds: float) -> Iterator[None]:
@@ -232,22 +232,6 @@ class AgentTransport:
             yield
         except TimeoutError as error:
             raise LostError(self.node, f"connected, but no answer within {seconds:g} s") from error
-
-    def _inflated(self, packed: bytes) -> bytes:
-        unpacker = zlib.decompressobj()
-        try:
-            body = unpacker.decompress(packed, _ANSWER_CAP_BYTES)
-        except zlib.error as error:
-            raise LostError(self.node, f"the answer is malformed ({error})") from error
-        if not unpacker.eof:
-            raise LostError(self.node, f"the answer is longer than {_ANSWER_CAP_BYTES >> 20} MiB or malformed")
-        return body
-
-    def _unpacked(self, questions: Sequence[NodeQuestion], body: bytes) -> list[Completed]:
-        try:
-            return list(_unpack(self.node, questions, body))
-        except ValueError as error:
-            raise LostError(self.node, f"the answer is malformed ({error})") from error
 
     def _checked(self, answers: list[Completed]) -> list[Completed]:
         refused = [answer for answer in answers if answer.state == "sudo-refused"]
@@ -282,7 +266,7 @@ def _longest(questions: Sequence[NodeQuestion]) -> float:
 
 def _asked(question: NodeQuestion) -> dict[str, Any]:
     """Return a question in the form that the agent reads."""
-    common = {"seconds": question.timeout_seconds, "cap": OUTPUT_CAP_BYTES}
+    common = {"seconds": question.timeout_seconds, "cap": OUTPUT_CAP_BYTES, "total": MOST_BYTES}
     if isinstance(question, Files):
         own: dict[str, Any] = {"globs": question.globs, "limit": question.limit_bytes}
         return {**common, **own, "words": [], "lane": "", "become": "never", "stdin": b""}
@@ -298,25 +282,3 @@ def _asked(question: NodeQuestion) -> dict[str, Any]:
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def _unpack(node: str, questions: Sequence[NodeQuestion], body: bytes) -> Iterator[Completed]:
-    at = 0
-    for question in questions:
-        end = body.index(b"\n", at)
-        exit_, seconds, timed_out, truncated, state, out_length, err_length = body[at:end].decode().split(" ")
-        out_ends = end + 1 + int(out_length)
-        at = out_ends + int(err_length)
-        yield Completed(
-            node,
-            question,
-            exit=int(exit_),
-            out=body[end + 1 : out_ends].decode("utf-8", "replace"),
-            err=body[out_ends:at].decode("utf-8", "replace"),
-            seconds=float(seconds),
-            timed_out=timed_out == "1",
-            truncated=truncated == "1",
-            state="" if state == "-" else state,
-        )
-    if at != len(body):
-        raise ValueError(f"{len(body)} bytes instead of {at}")

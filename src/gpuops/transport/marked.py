@@ -42,12 +42,12 @@ class MarkedStream:
         del self._seen[: match.end()]
         return word
 
-    def take(self, size: int, seconds: float) -> bytes:
-        """Return the next ``size`` bytes, fewer at the end; raise `TimeoutError` after ``seconds`` of silence."""
-        while len(self._seen) < size and (more := self.stream.read(seconds)):
-            self._seen += more
-        taken = bytes(self._seen[:size])
-        del self._seen[:size]
+    def some(self, most: int, seconds: float) -> bytes:
+        """Return up to ``most`` bytes, none at the end; raise `TimeoutError` after ``seconds`` of silence."""
+        if not self._seen:
+            self._seen += self.stream.read(seconds)
+        taken = bytes(self._seen[:most])
+        del self._seen[:most]
         return taken
 
     def last_line(self) -> str:

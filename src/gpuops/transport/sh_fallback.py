@@ -18,7 +18,7 @@ from gpuops.transport.stream import Stream
 
 START_LINE = "exec /bin/sh -s"
 
-_CAP_BYTES = 64 * 1024 * 1024
+_CAP_BYTES = 4 * 1024 * 1024
 # reads `Files` as the agent does, with one subshell per level, because POSIX sh has no local variables
 _FUNCTIONS = r"""
 cd /; LC_ALL=C; PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export LC_ALL PATH
@@ -91,7 +91,9 @@ def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:
             raise LostError(
                 node, f"no answer within {seconds:g} s, and the node has no Python to enforce deadlines"
             ) from error
-        if not data or len(seen) > _CAP_BYTES:
+        if len(seen) > _CAP_BYTES:
+            raise LostError(node, f"the answer is longer than {_CAP_BYTES >> 20} MiB, and the node has no Python")
+        if not data:
             line = Completed(node, Files(()), 1, seen.decode("utf-8", "replace")).last_line()
             raise LostError(node, f"its login shell exited without an answer: {line or 'no output'}")
         seen += data

@@ -28,5 +28,5 @@ def hosts(a_host):
 def echo(monkeypatch):
     """Makes a small script that answers what it is told the one that every worker runs."""
     packed = zlib.compress(ECHO.encode())
-    programs = {"agent": agent._program("agent"), "echo": b"%d\n%b" % (len(packed), packed)}
+    programs = {"files": agent._program(*agent.AGENT), "echo": b"%d\n%b" % (len(packed), packed)}
     monkeypatch.setattr(agent, "_program", programs.get)

@@ -125,7 +125,7 @@ def test_a_wrong_sum_is_no_figure(engine, monkeypatch):
     right = "\n".join(texts)
     wrong = right.replace("+ piece.own)", "+ piece.own + 1)")
     assert wrong != right
-    programs = {("agent",): agent._program("agent"), ("peers", "sums", "ring"): packed(wrong)}
+    programs = {agent.AGENT: agent._program(*agent.AGENT), ("peers", "sums", "ring"): packed(wrong)}
     monkeypatch.setattr(agent, "_program", lambda *names: programs[names])
     (figure,) = engine().measure(round_of(PAIR))
     assert (figure.trouble, figure.gb_per_s) == ("wrong", None)

@@ -1,5 +1,6 @@
 import itertools
 import struct
+import sys
 import threading
 import time
 import zlib
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from gpuops.errors import LostError, NodeError
 from gpuops.shell import Command, Completed, Files
 from gpuops.transport import agent
+from gpuops.transport import answer as answer_module
 
 ECHO = Command(("echo", "hi"))
 HELLO = b"\nMARK hello\n"
@@ -77,7 +79,7 @@ def test_an_endless_noise_is_not_waited_for_and_runs_nothing_twice(scripted):
     assert len(node.streams) == 1
 
 
-@pytest.mark.parametrize("answer", [b"", ANSWER[:20], ANSWER[:-1], b"\nMARK 5\n", b"\nMARK 99999999\nabc"])
+@pytest.mark.parametrize("answer", [b"", ANSWER[:20], ANSWER[:-1], b"\nMARK 5\n"])
 def test_an_answer_that_is_cut_is_lost_and_nothing_runs_twice(scripted, answer):
     node = scripted([HELLO, answer], [])
     with pytest.raises(LostError, match="in the middle of the answer"):
@@ -139,12 +141,60 @@ def test_no_answer_raises_anything_but_a_nodes_error(scripted, chunks):
     assert out == "hi\n"
 
 
-def test_an_answer_that_inflates_beyond_measure_is_refused(scripted, monkeypatch):
-    monkeypatch.setattr(agent, "_ANSWER_CAP_BYTES", 1_000_000)
-    bomb = zlib.compress(b"\0" * 50_000_000)
-    assert len(bomb) < 100_000
-    with pytest.raises(LostError, match="longer than"):
+def test_answer_that_announces_too_much_is_refused_before_it_is_read(scripted):
+    node = scripted([HELLO, b"\nMARK 260000000\n", *[b"\0" * 65536] * 9])
+    with pytest.raises(LostError, match="the answer is longer than 12 MiB$"):
+        node.run(ECHO)
+    assert len(node.streams[0].chunks) == 9
+
+
+def test_answer_that_unpacks_to_too_much_is_refused(scripted):
+    bomb = zlib.compress(b"0 0.1 0 0 - 900000000 0\n" + b"\0" * 100_000_000)
+    with pytest.raises(LostError, match="longer than 12 MiB when it is unpacked"):
         scripted([HELLO, framed(bomb)]).run(ECHO)
+
+
+def test_answer_that_drips_is_given_up(scripted, monkeypatch):
+    seconds = itertools.count()
+    node = scripted([HELLO, b"\nMARK 4000\n", *[b"x"] * 4000])
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr(answer_module, "zlib", SlowZlib)
+    with pytest.raises(LostError, match="too slowly"):
+        node.run(ECHO)
+    assert len(node.streams[0].chunks) > 3000
+
+
+class SlowZlib:
+    """A zlib that swallows every byte and never gives one."""
+
+    error = zlib.error
+    eof, unused_data, unconsumed_tail = False, b"", b""
+
+    @classmethod
+    def decompressobj(cls):
+        return cls()
+
+    def decompress(self, _data, _most):
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [("a" * 5_000_000 + "\u2192" + "b" * 3_000_000, "?"), ("a" * 5_000_000 + "\U0001f4a3" + "b" * 3_000_000, "?")],
+)
+def test_wide_character_does_not_multiply_the_memory_of_a_large_output(scripted, text, got):
+    data = text.encode()
+    body = zlib.compress(b"0 0.1 0 0 - %d 0\n" % len(data) + data, 1)
+    completed = scripted([HELLO, framed(body)]).run(ECHO)
+    assert completed.out == text[:5_000_000] + got + text[5_000_001:]
+    assert not completed.truncated
+
+
+def test_output_that_starts_wide_is_cut_and_that_is_reported(scripted):
+    data = ("\U0001f4a3" + "a" * 6_000_000).encode()
+    completed = scripted([HELLO, framed(zlib.compress(b"0 0.1 0 0 - %d 0\n" % len(data) + data, 1))]).run(ECHO)
+    assert completed.truncated
+    assert sys.getsizeof(completed.out) <= 12 << 20
 
 
 def test_an_announced_length_beyond_measure_is_not_read(scripted):

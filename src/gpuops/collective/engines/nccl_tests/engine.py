@@ -60,7 +60,7 @@ _MOST_BYTES = 8 << 30  # nccl-tests allocates three buffers of this size on each
 _GRANTED = re.compile(r"Granted job allocation (\d+)", re.ASCII)
 _TELL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING"}
 _WARN = {"NCCL_DEBUG": "WARN"}
-_MOST_TELLING_RANKS = 256  # each rank writes about 10 kB, and an answer may hold 16 MiB
+_MOST_TELLING_RANKS = 256  # each rank writes about 10 kB, and an answer may hold 8 MiB
 
 
 _WITH_MPI = "_mpi"  # packages and READMEs add it to the name of a test that is built with MPI=1
