@@ -31,7 +31,9 @@ FLOORS = {
     **dict.fromkeys(("facts", "profile"), 5),
     **dict.fromkeys(("nodes", "layout", "bandwidth"), 6),
     **dict.fromkeys(("judging", "placement", "planner", "isolation"), 7),
-    **dict.fromkeys(("playbook", "collective", "render", "store", "assessment", "learning", "connectivity"), 8),
+    **dict.fromkeys(
+        ("playbook", "collective", "render", "store", "assessment", "learning", "connectivity", "trends"), 8
+    ),
     **dict.fromkeys(("lifecycle", "lab", "catalogue"), 9),
     **dict.fromkeys(("results", "workspace"), 10),
     **dict.fromkeys(("requests", "bundle"), 11),
@@ -193,7 +195,7 @@ def test_content_uses_public_names_only(path):
             if node.module == "gpuops":
                 assert {alias.name for alias in node.names} <= set(gpuops.__all__), path
             else:
-                public = ("gpuops.probes", "gpuops.isolation", "gpuops.judging.majority")
+                public = ("gpuops.probes", "gpuops.isolation", "gpuops.judging.majority", "gpuops.trends")
                 assert node.module.startswith(public), f"{path}: {node.module} is not public"
 
 

@@ -59,8 +59,8 @@ class Facts:
 
 
 def questions(probes: Iterable[Probe[Any]]) -> list[Question]:
-    """Return each question of ``probes`` once, in order: several probes may read the same answer."""
-    return list(dict.fromkeys(probe.question for probe in probes))
+    """Return each question of ``probes`` to a node once, in order: several probes may read the same answer."""
+    return list(dict.fromkeys(probe.question for probe in probes if probe.cost != "recalled"))
 
 
 def gather(node: str, ask: Ask, probes: Sequence[Probe[Any]], *, keep_answers: bool = False) -> Facts:
@@ -79,7 +79,7 @@ def read(
 ) -> Facts:
     """Parse ``answers`` into facts; a probe whose question was not asked is `Unknown`."""
     by_question = {answer.question: answer for answer in answers}
-    answered = [probe for probe in probes if probe.question in by_question]
+    answered = [probe for probe in probes if probe.question in by_question and probe.cost != "recalled"]
     values = {probe.name: probe.read(by_question[probe.question]) for probe in answered}
     return Facts(node, taken_at, values, tuple(by_question.values()) if keep_answers else ())
 

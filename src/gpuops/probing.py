@@ -9,8 +9,11 @@ from typing import Generic, Literal, TypeVar, final
 from gpuops.shell import Command, Completed, Question, Resources
 
 T = TypeVar("T")
-Cost = Literal["cheap", "slow", "heavy"]
-"""``slow`` is asked only by name, or for a check that needs it; ``heavy`` puts load on a node."""
+Cost = Literal["cheap", "slow", "heavy", "recalled"]
+"""``slow`` is asked only by name, or for a check that needs it; ``heavy`` puts load on a node.
+
+``recalled`` is answered by the project's store, and never sent to a node.
+"""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def judge_node(checks: Iterable[Check], facts: Facts, profile: Profile) -> list[
 def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
     """Return the verdict of ``check`` on one node; it never passes if everything that it needs is unknown."""
     values = [facts[probe] for probe in check.needs]
-    missing = _missing(check, profile)
+    missing = _missing(check, profile) or _not_recalled(check, facts)
     if missing:
         return Verdict(check.name, facts.node, "skipped", why=missing, scope=check.scope)
     if unread := _unread_need(check, facts):
@@ -105,6 +105,12 @@ def _settling(check: Check, verdict: Verdict, facts: Facts) -> Verdict:
 def _missing(check: Check, profile: Profile) -> str:
     absent = [key for key in check.expects if key not in profile.values]
     return f"profile {profile.name} does not set {', '.join(absent)}" if absent else ""
+
+
+def _not_recalled(check: Check, facts: Facts) -> str:
+    """Return why a check of the past is skipped by operations that do not read the store."""
+    is_absent = any(probe.cost == "recalled" and probe.name not in facts.values for probe in check.needs)
+    return "only validate reads the past of a node" if is_absent else ""
 
 
 def _unknown(check: Check, node: str, value: Unknown) -> Verdict:

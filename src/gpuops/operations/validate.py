@@ -15,7 +15,7 @@ from gpuops.facts import Facts
 from gpuops.judging import LEVELS, Check, Level, Verdict, choose, expired, probes_of, unused, waive
 from gpuops.judging.common import fold_common, shared_silence
 from gpuops.judging.own_outcomes import merged
-from gpuops.operations import burn_in, measure
+from gpuops.operations import burn_in, measure, overtime
 from gpuops.operations.health import check_profiles, check_required, without_gpus
 from gpuops.operations.learn import unmatched
 from gpuops.operations.own_tests import run_tests
@@ -54,6 +54,7 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
         evidence = replace(evidence, of_tests=of_tests, interrupted=interrupted)
     if work.nodes.source != "saved":
         evidence = _measured(work, checks, evidence, load, request)
+    evidence = replace(evidence, facts=overtime.recalled(work, checks, evidence.facts))
     seconds = time.monotonic() - began
     run = Run(__version__, started_at, work.nodes.name, request.level, seconds, work.invocation)
     return _judged(work, run, checks, evidence, not_run(known, request))
@@ -65,7 +66,7 @@ def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> 
     A check that needs a load also needs what a measurement asks before it, even if no other check is chosen.
     """
     saved = work.nodes.source == "saved"
-    needed = probes_for(checks)
+    needed = overtime.with_figures(probes_for(checks))
     if not saved and any(probe.cost == "heavy" for probe in needed):
         needed = list(dict.fromkeys([*needed, *measure.probes(work, request.skip)]))
     probes = [probe for probe in needed if saved or probe.cost != "heavy"]

@@ -5,14 +5,15 @@ Counters, which only grow until a reboot or a reset, are told apart from reading
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gpuops.facts import Facts
 from gpuops.probes.host.edac import edac
 from gpuops.probes.host.nvme import nvme_health
 from gpuops.probes.network.error_counters import error_counters
 from gpuops.probes.nvidia.gpus import Gpu, gpus
-from gpuops.probes.nvidia.nvlink_errors import nvlink_errors
+from gpuops.probes.nvidia.nvlink_errors import LinkErrors, link_errors, nvlink_errors
 from gpuops.probing import Probe, T, Unknown
 
 _READINGS = (
@@ -24,6 +25,8 @@ _COUNTS = (
     *("retired_pages_single_bit", "retired_pages_double_bit", "exhausted_banks"),
 )
 _OTHER_READINGS = ("used_percent", "gb_per_s")
+PROBES: tuple[Probe[Any], ...] = (gpus, nvlink_errors, link_errors, error_counters, nvme_health, edac)
+"""What figures are read from."""
 
 
 def is_counter(name: str) -> bool:
@@ -42,6 +45,8 @@ def _figures(facts: Facts) -> Iterator[tuple[str, float]]:
     for probe in (nvlink_errors, error_counters):
         for part, counts in _known(facts, probe, {}).items():
             yield from ((f"{part}.{name}", count) for name, count in counts.items())
+    for part, links in _known(facts, link_errors, {}).items():
+        yield from _of_links(part, links)
     for name, health in _known(facts, nvme_health, {}).items():
         if not isinstance(health, Unknown):
             yield from ((f"{name}.used_percent", health.used), (f"{name}.media_errors", health.media_errors))
@@ -49,6 +54,12 @@ def _figures(facts: Facts) -> Iterator[tuple[str, float]]:
     for dimm in () if isinstance(memory, Unknown) else memory.dimms:
         if dimm.corrected is not None:
             yield f"{dimm.label}.corrected_errors", dimm.corrected
+
+
+def _of_links(part: str, links: Mapping[int, LinkErrors]) -> Iterator[tuple[str, float]]:
+    """Yield what each link counted, without zeros: most of some 400 counters of a node are."""
+    for number, link in links.items():
+        yield from ((f"{part}.link{number}.{name}", count) for name, count in link.counts.items() if count)
 
 
 def _of_gpu(gpu: Gpu) -> Iterator[tuple[str, float]]:

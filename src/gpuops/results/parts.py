@@ -11,6 +11,9 @@ from gpuops.probes.nvidia.gpus import gpus
 from gpuops.probing import Unknown
 from gpuops.store.records import SeenPart
 
+PROBES = (gpus, ib_ports, nvme_drives)
+"""What parts are read from."""
+
 
 def parts_of(facts: Facts) -> tuple[SeenPart, ...]:
     """Return GPUs by serial number, or UUID if they have none, HCAs by GUID, and NVMe drives by serial number."""

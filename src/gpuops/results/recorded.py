@@ -45,7 +45,7 @@ def record(result: object, run: RunRecord, hosts: Mapping[str, Host]) -> RunReco
 @record.register
 def _(result: Report, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:
     nodes = {host.name: _visit(host, result.facts.get(host.name), hosts) for host in result.hosts}
-    fleet = tuple(_seen(finding) for verdict in result.cluster_verdicts for finding in verdict.findings)
+    fleet = tuple(seen_finding(finding) for verdict in result.cluster_verdicts for finding in verdict.findings)
     run = replace(run, verb="validate", level=result.run.level, began=result.run.started_at)
     return replace(run, nodes=nodes, fleet=fleet, fleet_checks=frozenset({EXPIRED}))
 
@@ -58,7 +58,7 @@ def _(result: Repair, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:  
         verdict.node: Visit(
             verdict.status,
             checks={verdict.check: verdict.status},
-            findings=tuple(_seen(finding, verdict.node) for finding in verdict.findings),
+            findings=tuple(seen_finding(finding, verdict.node) for finding in verdict.findings),
         )
         for verdict in result.verdicts
         if verdict.node
@@ -98,7 +98,7 @@ def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> 
         redact(format_exclusion(host.excluded)) if host.excluded else "",
         _boot(facts),
         {verdict.check: _result(verdict) for verdict in host.verdicts},
-        tuple(_seen(finding, host.name) for finding in host.findings),
+        tuple(seen_finding(finding, host.name) for finding in host.findings),
         parts_of(facts) if facts else (),
         figures_of(facts) if facts else {},
         _shape(hosts[host.name], facts) if facts and not host.excluded else None,
@@ -120,7 +120,13 @@ def _boot(facts: Facts | None) -> str:
     return "" if isinstance(machine, Unknown) else machine.boot_id
 
 
-def _seen(finding: Finding, node: str = FLEET) -> SeenFinding:
+def visit_of(facts: Facts) -> Visit:
+    """Return what the store keeps of a node before it is judged."""
+    return Visit("", boot=_boot(facts), parts=parts_of(facts), figures=figures_of(facts))
+
+
+def seen_finding(finding: Finding, node: str = FLEET) -> SeenFinding:
+    """Return what the store keeps of a finding."""
     key = FindingKey(node, finding.check, redact(str(finding.part)), finding.code)
     severity = finding.severity or "fail"
     return SeenFinding(key, finding.status, severity, redact(finding.message), redact(finding.fix), finding.hosts)

@@ -42,6 +42,7 @@ from gpuops.probes.nvidia.nvlink_errors import LinkErrors
 from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 from gpuops.profile import load
+from gpuops.trends.past import NodePast, Record, Sight
 
 CHECKS = discover()
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -176,6 +177,14 @@ class Machine:
         return self.but(kernel_log=KernelLog(reaches_boot, events))
 
 
+def healthy_past():
+    """Twenty runs in which nothing rose, and no GPU became hotter."""
+    counters = {f"gpu{n}.total_link_recovery_events": 0 for n in range(8)}
+    heat = {f"gpu{n}.temperature_celsius": 40 for n in range(8)}
+    sights = [Sight(run, NOW + dt.timedelta(hours=5 * run), "boot", {**counters, **heat}) for run in range(20)]
+    return Record(NodePast("n1", sights[-1], tuple(sights[:-1]), watched_days=30.0))
+
+
 @pytest.fixture
 def h100():
     gpus = tuple(gpu(index, bus) for index, bus in enumerate(BUSES))
@@ -204,6 +213,7 @@ def h100():
                 **{f"0000:{n}a:00.0": (f"0000:{n}b:01.0",) for n in range(8)},
             },
             "nvlink": tuple(GpuLinks(g.index, g.name, g.uuid, links) for g in gpus),
+            "past": healthy_past(),
             "link_errors": {g.part: {n: LinkErrors({"recovery_errors": 0}) for n in range(18)} for g in gpus},
             "topo": matrix(names, nics, "NV18"),
             "fabric_manager": FabricManager(VERSION),

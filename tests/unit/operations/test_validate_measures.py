@@ -14,7 +14,7 @@ from gpuops.requests import ValidateRequest
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def asked(monkeypatch, tmp_path):
     """Return a function that validates one node without asking it, and returns the probes and what was measured."""
 
     def run(**request):
@@ -40,6 +40,7 @@ def asked(monkeypatch):
             catalogue=Catalogue(),
             nodes=SimpleNamespace(source="inventory", gather=gather, name="i.yml"),
             invocation="",
+            project=SimpleNamespace(store_path=tmp_path / "state.db"),
         )
         work.of_saved = lambda _facts: work
         monkeypatch.setattr(validate, "_judged", lambda *_: seen)

@@ -1,0 +1,24 @@
+"""No node and no part fails again and again."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.trends import Record, lemons, past
+
+
+@check(
+    needs=past,
+    severity="warn",
+    tags=("quick", "over-time"),
+    applies_to="nodes that have been in the store for 14 days",
+    catches="a node or card that each repair returns to service, and that fails the next long job",
+    fix="stop repairing it piece by piece: collect the evidence (gpuops bundle), and have it returned or replaced",
+)
+def lemon(record: Record, _profile: Profile) -> Iterator[Finding | NotApplicable]:
+    """Named is what fails, within 90 days, as often as one healthy node in 100 or one healthy part in 1,000 would.
+
+    A healthy one fails at the fleet's rate, which counts all other nodes, and 4.2 failures in 1,000 node-days until
+    there is enough of that. Failures of a part with a serial number follow it to another node. Source of that rate:
+    stepfun-ai/InfiniteHBD-Trace; the back-test is in docs/memory.md.
+    """
+    yield from lemons(record)

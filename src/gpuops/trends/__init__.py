@@ -1,0 +1,10 @@
+"""Judging over time: counters, drift and repeated failures of the runs in the store; pure."""
+
+from __future__ import annotations
+
+from gpuops.trends.counters import climbing
+from gpuops.trends.drift import drifting
+from gpuops.trends.lemons import lemons
+from gpuops.trends.past import Record, past
+
+__all__ = ["Record", "climbing", "drifting", "lemons", "past"]

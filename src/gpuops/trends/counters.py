@@ -1,0 +1,238 @@
+"""Counters by what they rose between two runs, apart from resets, wraps, reboots and parts that moved; pure.
+
+A counter is judged by how many of the last runs saw it rise, not by how much: errors come in bursts, and one burst is
+one incident. The chance that a healthy part's counter rises between two runs is estimated from all other parts of the
+same kind, so what is usual in a fleet accuses no part of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from gpuops.judging.finding import Finding, NotApplicable, Severity
+from gpuops.probing import Unknown
+from gpuops.trends.chance import FALSE_ALARMS_PER_NODE_MONTH, RUNS_PER_MONTH, binomial_tail
+from gpuops.trends.past import NodePast, Record, Sight, Tally, too_few
+
+Kind = Literal["rise", "none", "restart", "other-part"]
+WINDOWS = (4, 6, 10, 20, 40)
+"""The numbers of last intervals that are tested; three say too little: 0.005³ is above `LARGEST_CHANCE`."""
+LEAST_CHANCE = 0.005
+"""Even if no other part's counter rose: one run in 200; a choice."""
+COUNTERS_PER_NODE = 120
+"""Counters of 8 GPUs, 8 HCAs, drives and DIMMs that have a rule."""
+LARGEST_CHANCE = FALSE_ALARMS_PER_NODE_MONTH / (COUNTERS_PER_NODE * RUNS_PER_MONTH * len(WINDOWS))
+"""1.1e-7 for each test: the budget of a node-month over all its counters, runs and windows (Bonferroni)."""
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a counter is judged. ``belongs_to`` is ``part`` if the part remembers it over a reboot and in another node.
+
+    More than ``most`` in one interval, and more than ``per_hour``, are a finding at once; None: only repetition is.
+    ``limit`` is where it wraps.
+    """
+
+    what: str
+    code: str
+    fix: str
+    belongs_to: Literal["boot", "part"] = "boot"
+    severity: Severity = "warn"
+    most: int | None = None
+    per_hour: float = 0.0
+    limit: int = 2**64
+
+
+_CARD = (
+    "drain the node at the next occasion and run the field diagnostics; if they fail, or it goes on, return the card"
+)
+_NVLINK = "reset the GPU; if the link goes on, reseat the GPU, or replace the cable, tray or baseboard"
+_CABLE = "clean and reseat the cable at both ends; if it goes on, swap it with a neighbour's and see what it follows"
+_DRIVE = "replace the drive at the next maintenance"
+_RETRAINS = Rule("NVLink recoveries", "nvlink-recovery", _NVLINK, severity="reset", most=10)
+"""Ten: one link of 5,760 counted 505 in the days before it failed, all others none (marin-community/marin, 9086)."""
+_SYMBOLS = Rule("symbol errors", "symbol-errors", _CABLE, most=120, per_hour=120)
+"""120 an hour: NVIDIA NVSentinel, docs/configuration/nic-health-monitor.md."""
+RULES: Mapping[str, Rule] = {
+    "total_link_recovery_events": _RETRAINS,
+    "recovery_errors": _RETRAINS,
+    "link_recovery_failed_events": Rule("failed NVLink recoveries", "nvlink-failed", _NVLINK, severity="reset", most=0),
+    "replay_errors": Rule("NVLink replays", "nvlink-replay", _NVLINK),
+    "crc_errors": Rule("NVLink CRC errors", "nvlink-crc", _NVLINK),
+    "symbol_errors": Rule("NVLink symbol errors", "nvlink-symbols", _NVLINK),
+    "ecc_corrected_volatile": Rule("corrected memory errors", "ecc-corrected", _CARD),
+    "ecc_uncorrected_aggregate": Rule("uncorrected memory errors", "ecc-uncorrected", _CARD, "part"),
+    "rows_remapped_corrected": Rule("rows remapped for corrected errors", "rows-corrected", _CARD, "part"),
+    "rows_remapped_uncorrected": Rule("rows remapped for uncorrected errors", "rows-uncorrected", _CARD, "part"),
+    "retired_pages_single_bit": Rule("pages retired for corrected errors", "pages-corrected", _CARD, "part"),
+    "retired_pages_double_bit": Rule("pages retired for uncorrected errors", "pages-uncorrected", _CARD, "part"),
+    "pcie_replays": Rule("PCIe replays", "pcie-replay", "reseat the card and its riser", limit=2**32),
+    "symbol_error": _SYMBOLS,
+    "link_error_recovery": Rule("link recoveries", "link-recovery", _CABLE),
+    "link_downed": Rule("link failures", "link-downed", _CABLE, most=9),
+    "port_rcv_errors": Rule("receive errors", "receive-errors", _CABLE),
+    "local_link_integrity_errors": Rule("link integrity errors", "link-integrity", _CABLE),
+    "media_errors": Rule("media errors", "media-errors", _DRIVE, "part"),
+    "corrected_errors": Rule("corrected memory errors", "dimm-corrected", "replace the DIMM at the next maintenance"),
+}
+"""By the last word of a figure's name. Lost and repeated packets are missing: healthy ports count them."""
+
+
+class Step(NamedTuple):
+    """What a counter did between two runs: ``rise`` is what it counted; the other kinds say why that is unknown."""
+
+    kind: Kind
+    rise: int
+    seconds: float
+    until: dt.datetime
+
+
+def step(rule: Rule, before: tuple[Sight, float, str], after: tuple[Sight, float, str]) -> Step:
+    """Return what happened between two values, each with its sight and the serial number of the part.
+
+    A counter that a boot begins says nothing across a boot. One that fell was reset, unless it was in the last quarter
+    below its limit and is in the first now: then it wrapped.
+    """
+    (old, was, old_serial), (new, value, new_serial) = before, after
+    seconds = (new.at - old.at).total_seconds()
+    if old_serial and new_serial and old_serial != new_serial:
+        return Step("other-part", 0, seconds, new.at)
+    if rule.belongs_to == "boot" and (not new.boot or old.boot != new.boot):
+        return Step("restart", 0, seconds, new.at)
+    if value < was:
+        wrapped = rule.belongs_to == "boot" and was >= 0.75 * rule.limit and value < 0.25 * rule.limit
+        return Step("rise", round(value + rule.limit - was), seconds, new.at) if wrapped else _restart(new, seconds)
+    return Step("rise" if value > was else "none", round(value - was), seconds, new.at)
+
+
+def _restart(new: Sight, seconds: float) -> Step:
+    return Step("restart", 0, seconds, new.at)
+
+
+def steps(past: NodePast, slot: str, name: str) -> list[Step]:
+    """Return what a counter of the part that is now in ``slot`` did, run by run, the latest last.
+
+    A counter that the part remembers goes on from the slot or node that it was in before.
+    """
+    rule, figure = RULES[name.rpartition(".")[2]], f"{slot}.{name}"
+    serial = past.now.serials.get(slot, "")
+    sights = [s for s in past.apart if figure in s.figures]
+    points = [(s, s.figures[figure], s.serials.get(slot, "")) for s in sights]
+    if rule.belongs_to == "part" and serial in past.elsewhere:
+        before = [(s, s.figures.get(f"{old}.{name}"), serial) for old, s in past.elsewhere[serial]]
+        here = [point for point in points if point[2] == serial]
+        points = [*((s, value, own) for s, value, own in before if value is not None), *here]
+    return [step(rule, a, b) for a, b in itertools.pairwise(points)]
+
+
+def tallies(pasts: Iterable[NodePast]) -> dict[str, Tally]:
+    """Return how often the counters of each name rose, over all parts of nodes of one kind."""
+    counts: dict[str, list[int]] = {}
+    for past in pasts:
+        for slot, name in _counters(past):
+            intervals, rises = _count(steps(past, slot, name))
+            sums = counts.setdefault(name, [0, 0])
+            sums[0] += intervals
+            sums[1] += rises
+    return {name: Tally(*sums) for name, sums in counts.items()}
+
+
+def _counters(past: NodePast) -> Iterator[tuple[str, str]]:
+    """Yield slot and name of each counter that is judged; the links of a GPU are judged by their sum."""
+    for figure in past.now.figures:
+        slot, _, name = figure.partition(".")
+        if name in RULES:
+            yield slot, name
+
+
+def _count(own: Sequence[Step]) -> tuple[int, int]:
+    return sum(s.kind in ("rise", "none") for s in own), sum(s.kind == "rise" for s in own)
+
+
+def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
+    """Yield the counters of a node that rose more often than by chance, or at once more than any healthy part's do."""
+    past = record.past
+    runs = len(past.apart)
+    if past.why or runs < 2:
+        yield NotApplicable(past.why or too_few(runs, 2))
+        return
+    counters = list(_counters(past))
+    if not counters:
+        had_some = any(figure.partition(".")[2] in RULES for sight in past.before for figure in sight.figures)
+        why = "this run read no error counter"
+        yield Unknown(why) if had_some else NotApplicable(why)
+    for slot, name in counters:
+        own = [s for s in steps(past, slot, name) if s.kind in ("rise", "none")]
+        if not own or own[-1].until != past.now.at or own[-1].kind != "rise":
+            continue
+        chance = _chance(record.tallies.get(name, Tally(0, 0)), own)
+        seen = _excess(own, chance) or _burst(RULES[name], own[-1])
+        if seen:
+            yield _finding(RULES[name], past, slot, name, seen, chance)
+
+
+def _chance(tally: Tally, own: Sequence[Step]) -> float:
+    """Return how likely a counter of this name rises between two runs, from all other parts of the group."""
+    intervals, rises = _count(own)
+    others, their_rises = tally.intervals - intervals, tally.rises - rises
+    return max(LEAST_CHANCE, min(0.5, (their_rises + 0.5) / (others + 1))) if others > 0 else LEAST_CHANCE
+
+
+def _excess(own: Sequence[Step], chance: float) -> Sequence[Step]:
+    """Return the shortest of the last intervals in which more rose than by chance; empty if none."""
+    for window in WINDOWS:
+        last = own[-window:]
+        rises = sum(s.kind == "rise" for s in last)
+        if len(last) == window and rises > 2 and binomial_tail(rises, window, chance) <= LARGEST_CHANCE:
+            return last
+    return ()
+
+
+def _burst(rule: Rule, latest: Step) -> Sequence[Step]:
+    """Return the last interval if it alone is more than healthy parts ever count; its time must be known."""
+    if rule.most is None or latest.kind != "rise" or latest.rise <= rule.most or latest.seconds <= 0:
+        return ()
+    hours = max(1.0, latest.seconds / _HOUR)  # a few errors in a minute are not extrapolated to an hour
+    return (latest,) if latest.rise / hours > rule.per_hour else ()
+
+
+def _finding(rule: Rule, past: NodePast, slot: str, name: str, seen: Sequence[Step], chance: float) -> Finding:
+    rises = [s for s in seen if s.kind == "rise"]
+    total = sum(s.rise for s in rises)
+    hours = sum(max(0.0, s.seconds) for s in seen) / _HOUR
+    links = _links(past, slot, name)
+    where = f", most on link {links}" if links else ""
+    often = f"in {len(rises)} of the last {len(seen)} runs" if len(seen) > 1 else "since the last run"
+    usual = f"other parts' rise in {chance:.1%} of runs" if len(seen) > 1 else f"at most {rule.most} are expected"
+    message = f"{total} {rule.what} {often}, {_in(hours)}{where}; {usual}"
+    sudden = len(seen) == 1 and rule.severity not in ("info", "warn") and name != "link_recovery_failed_events"
+    return Finding(
+        message,
+        expected=round(chance * len(seen), 3) if len(seen) > 1 else rule.most,
+        found=len(rises) if len(seen) > 1 else total,
+        unit="runs in which it rose" if len(seen) > 1 else rule.what,
+        part=slot,
+        severity="warn" if sudden else rule.severity,
+        code=rule.code,
+        fix=rule.fix,
+    )
+
+
+def _in(hours: float) -> str:
+    return f"in {hours / 24:.0f} days" if hours >= 48 else f"in {math.ceil(hours)} h"
+
+
+def _links(past: NodePast, slot: str, name: str) -> str:
+    """Return the number of the link that counts most; empty if the figures do not tell links apart."""
+    counts = {
+        figure.split(".")[1].removeprefix("link"): value
+        for figure, value in past.now.figures.items()
+        if figure.startswith(f"{slot}.link") and figure.endswith(f".{name}") and value
+    }
+    return max(counts, key=lambda link: counts[link]) if counts else ""
