@@ -15,7 +15,7 @@ from gpuops.trends import Record, lemons, past
     fix="stop repairing it piece by piece: collect the evidence (gpuops bundle), and have it returned or replaced",
 )
 def lemon(record: Record, _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """Named is what fails, within 90 days, as often as one healthy node in 100 or one healthy part in 1,000 would.
+    """Named is what fails, within 30 days, as often as one healthy node in 100 or one healthy part in 1,000 would.
 
     A healthy one fails at the fleet's rate, which counts all other nodes, and 4.2 failures in 1,000 node-days until
     there is enough of that. Failures of a part with a serial number follow it to another node. Source of that rate:

@@ -189,7 +189,7 @@ def _excess(own: Sequence[Step], chance: float) -> Sequence[Step]:
     for window in WINDOWS:
         last = own[-window:]
         rises = sum(s.kind == "rise" for s in last)
-        if len(last) == window and rises > 2 and binomial_tail(rises, window, chance) <= LARGEST_CHANCE:
+        if rises > 2 and binomial_tail(rises, len(last), chance) <= LARGEST_CHANCE:
             return last
     return ()
 

@@ -24,10 +24,21 @@ def _xid(node: Node, name: str, value: str) -> Node:
     return node.logging(line(_gpu(node, name), whole(value, "Xid number", lowest=1)))
 
 
+def _card(node: Node, name: str, value: str) -> Node:
+    if not (value.isdecimal() and value.isascii() and len(value) == 13):
+        raise InputError(f'"{value}" is not a serial number of 13 digits')
+    return node.with_gpu(int(name), card=value)
+
+
 def _remap_pending(node: Node, name: str, _value: str) -> Node:
     gpu = _with_row_remapper(node, name)
     rows = gpu.remapped_correctable + 1
     return node.with_gpu(gpu.index, remapped_correctable=rows, remap_pending=True).logging(line(gpu, 63))
+
+
+def _rows_remapped(node: Node, name: str, value: str) -> Node:
+    gpu = _with_row_remapper(node, name)
+    return node.with_gpu(gpu.index, remapped_correctable=whole(value, "number of rows"))
 
 
 def _remap_failed(node: Node, name: str, _value: str) -> Node:
@@ -199,6 +210,8 @@ FAULTS = (
         _route_unhealthy,
         found_by=("fabric-manager",),
     ),
+    Fault("gpu", "rows-remapped", "so many of its rows were remapped before", _rows_remapped, "COUNT", "1"),
+    Fault("gpu", "card", "another card is in its slot", _card, "SERIAL", "1650000000001"),
     Fault(
         "gpu",
         "miscounts",

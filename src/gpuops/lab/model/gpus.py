@@ -115,6 +115,7 @@ class Gpu:
     miscounts: bool = False  # its sums are wrong, without any other sign
     processes: tuple[Process, ...] = ()
     stray_mib: int = 0  # memory that no process holds
+    card: str = ""  # the serial number of another card that is in its slot
 
     @property
     def address(self) -> str:
@@ -129,13 +130,13 @@ class Gpu:
     @property
     def uuid(self) -> str:
         """The GPU's UUID; its first group is the host's own."""
-        rest = derived("gpu", self.index)
+        rest = derived("gpu", self.card or self.index)
         return f"GPU-{SEED}-{rest[:4]}-{rest[4:8]}-{rest[8:12]}-{rest[12:24]}"
 
     @property
     def serial(self) -> str:
         """Thirteen digits, as on the board."""
-        return f"165{SERIAL}{self.index:02d}"
+        return self.card or f"165{SERIAL}{self.index:02d}"
 
     @property
     def domain(self) -> str:
