@@ -132,14 +132,15 @@ def steps(past: NodePast, slot: str, name: str) -> list[Step]:
 
 
 def tallies(pasts: Iterable[NodePast]) -> dict[str, Tally]:
-    """Return how often the counters of each name rose, over all parts of nodes of one kind."""
+    """Return how often the counters of each name rose, and those of each slot, over all nodes of one kind."""
     counts: dict[str, list[int]] = {}
     for past in pasts:
         for slot, name in _counters(past):
             intervals, rises = _count(steps(past, slot, name))
-            sums = counts.setdefault(name, [0, 0])
-            sums[0] += intervals
-            sums[1] += rises
+            for key in (name, f"{slot}.{name}"):
+                sums = counts.setdefault(key, [0, 0])
+                sums[0] += intervals
+                sums[1] += rises
     return {name: Tally(*sums) for name, sums in counts.items()}
 
 
@@ -171,17 +172,18 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
         own = [s for s in steps(past, slot, name) if s.kind in ("rise", "none")]
         if not own or own[-1].until != past.now.at or own[-1].kind != "rise":
             continue
-        chance = _chance(record.tallies.get(name, Tally(0, 0)), own)
+        common = [record.tallies.get(key, Tally(0, 0)) for key in (name, f"{slot}.{name}")]
+        chance = max(_chance(tally, own) for tally in common)
         seen = _excess(own, chance) or _burst(RULES[name], own[-1])
         if seen:
             yield _finding(RULES[name], past, slot, name, seen, chance)
 
 
 def _chance(tally: Tally, own: Sequence[Step]) -> float:
-    """Return how likely a counter of this name rises between two runs, from all other parts of the group."""
+    """Return how likely a counter of this name rises between two runs, from all other parts that a tally counts."""
     intervals, rises = _count(own)
     others, their_rises = tally.intervals - intervals, tally.rises - rises
-    return max(LEAST_CHANCE, min(0.5, (their_rises + 0.5) / (others + 1))) if others > 0 else LEAST_CHANCE
+    return max(LEAST_CHANCE, min(0.5, their_rises / others)) if others > 0 else LEAST_CHANCE
 
 
 def _excess(own: Sequence[Step], chance: float) -> Sequence[Step]:

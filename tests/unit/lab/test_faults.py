@@ -31,6 +31,7 @@ VALUES = {
     "PRODUCT": "NVIDIA A40",
     "PHYSICAL": "Polling",
     "CLASS": "106",
+    "SERIAL": "1650000000001",
     "GTS": "8.0",
     "MODE": "Exclusive_Process",
     "CLIQUE": "3",
