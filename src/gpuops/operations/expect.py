@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gpuops.bandwidth import GIB, Efficiency
 from gpuops.collective.expectations import Expectations, bandwidth_key
@@ -10,6 +11,7 @@ from gpuops.errors import InputError
 from gpuops.facts import Facts
 from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidence_of
 from gpuops.nodes import Gathered
+from gpuops.operations.baselines import measured_here
 from gpuops.operations.health import check_profiles, expected_of, without_gpus
 from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.nvidia.driver import driver
@@ -45,6 +47,8 @@ def expect(work: Workspace, request: ExpectRequest) -> Expectation:
         host_class(tuple(names), profiles[names[0]], nics, request.nodes or len(names), *settings)
         for (_, nics), names in hosts_by_kind.items()
     )
+    if request.operation == "all_reduce" and size_bytes is None:
+        classes = tuple(replace(each, measured=measured_here(work, each.hosts)) for each in classes)
     return Expectation(classes, {**gathered.excluded, **bare}, gathered.interrupted)
 
 

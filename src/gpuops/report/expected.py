@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpuops.bandwidth import ExpectedBandwidth
 from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.results.expectation import HostClass
+from gpuops.trends.baselines import Baseline
 
 _CARRIERS = {
     "rail": "one GPU and one NIC of each node",
@@ -30,6 +31,8 @@ def lines(classes: Iterable[HostClass], page: Page) -> Iterator[str]:
     for number, each in enumerate(classes):
         yield from [""] if number else []
         yield from page.labelled("", _heading(each), 0)
+        for what, own in each.measured.items():
+            yield from page.labelled(f"{what:<{_WHAT}}{own.gb_per_s:>5.0f} GB/s ", _told(own), _FORMULA)
         for what, expected in each.figures.items():
             yield from _figure(what, expected, page)
         for term in dict.fromkeys((term.name, term.source, term.grade) for term in each.caps):
@@ -43,6 +46,11 @@ def _heading(each: HostClass) -> str:
     nodes = format_node_count(len(each.hosts))
     nics = f", {each.nics} NICs" if each.nics else ", no NIC for GPUs"
     return clean(f"{fold(each.hosts)}   {nodes}   {each.profile}, {each.gpus} GPUs{nics}")
+
+
+def _told(own: Baseline) -> str:
+    days = f"{own.oldest:%Y-%m-%d}" + (f" to {own.newest:%Y-%m-%d}" if own.newest.date() != own.oldest.date() else "")
+    return f"measured here: median of {own.count}, spread {own.spread_gb_per_s:.1f} GB/s, {days}"
 
 
 def _figure(what: str, expected: ExpectedBandwidth | None, page: Page) -> Iterator[str]:

@@ -12,17 +12,22 @@ from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
 from gpuops.profile import Profile
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
+from gpuops.trends.baselines import Baseline
 
 
 @dataclass(frozen=True)
 class HostClass:
-    """Hosts with the same expectations: their GPUs and NICs, and a figure for each kind of run (None if unknown)."""
+    """Hosts with the same expectations: their GPUs and NICs, and a figure for each kind of run (None if unknown).
+
+    ``measured`` is what these hosts reached themselves, by kind of run.
+    """
 
     hosts: tuple[str, ...]
     profile: str
     gpus: int
     nics: int
     figures: Mapping[str, ExpectedBandwidth | None]
+    measured: Mapping[str, Baseline] = field(default_factory=dict)
 
     @property
     def caps(self) -> list[Cap]:
@@ -33,7 +38,8 @@ class HostClass:
         """Return plain data: bytes, GB/s, and whether a figure can fail a node."""
         figures = [{"what": what.strip(), **_document(expected)} for what, expected in self.figures.items()]
         about = {"profile": self.profile, "gpus": self.gpus, "nics": self.nics}
-        return {"nodes": list(self.hosts), **about, "figures": figures}
+        measured = [_baseline_document(what, own) for what, own in self.measured.items()]
+        return {"nodes": list(self.hosts), **about, "figures": figures, "measured": measured}
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,11 @@ def _document(expected: ExpectedBandwidth | None) -> dict[str, Any]:
     if expected is None:
         return {"gb_per_s": None}
     return {**asdict(expected), "floor_gb_per_s": expected.floor_gb_per_s, "may_fail": expected.may_fail}
+
+
+def _baseline_document(what: str, own: Baseline) -> dict[str, Any]:
+    times = {"oldest": own.oldest.isoformat(), "newest": own.newest.isoformat()}
+    return {"what": what, "source": "measured-here", **asdict(own), **times}
 
 
 def host_class(

@@ -162,7 +162,14 @@ def _(result: Measurement, run: RunRecord, hosts: Mapping[str, Host]) -> RunReco
     nodes = {node: _measured(node, found.get(node, ()), result) for node in sorted(measured)}
     left = _left_out({node: excluded.why for node, excluded in result.excluded.items() if node not in measured})
     fleet, links = tuple(found.get(FLEET, ())), tuple(_links(result))
-    return replace(run, verb="allreduce", nodes={**nodes, **left}, fleet=fleet, links=links)
+    return replace(run, verb="allreduce", level=_load(result), nodes={**nodes, **left}, fleet=fleet, links=links)
+
+
+def _load(measurement: Measurement) -> str:
+    """Return what was measured if it was not an all-reduce of the usual payload, with which nothing else compares."""
+    evidence = measurement.evidence
+    usual = evidence.operation == "all_reduce" and evidence.size_bytes is None
+    return "" if usual else f"{evidence.operation} of {evidence.size_bytes or 'usual'} bytes"
 
 
 def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:

@@ -39,6 +39,9 @@ _FINDING = (
     " times, gone, gone_at FROM findings"
 )
 _PART = "SELECT kind, serial, model, node, slot, first, first_at, last, last_at, gone IS NULL FROM parts"
+_LINK = (
+    "SELECT r.number, r.began, a, b, rail, gb_per_s, expected_gb_per_s FROM links JOIN records r ON r.number = record"
+)
 _VISIT = (
     "SELECT v.node, r.number, r.began, r.verb, v.status, v.why, v.boot, v.checks, v.shape, v.names, v.figures,"
     " v.findings FROM visits v JOIN records r ON r.number = v.record"
@@ -271,12 +274,15 @@ class Runs(Database):
 
     def links(self, a: str, b: str) -> list[KeptLink]:
         """Return what was measured between two nodes, the oldest first."""
+        return self._links("a = ? AND b = ?", *sorted((a, b)))
+
+    def links_of(self, verb: str) -> list[KeptLink]:
+        """Return what runs of ``verb`` without a level measured between any two nodes, the oldest first."""
+        return self._links("r.verb = ? AND r.level = ''", verb)
+
+    def _links(self, where: str, *values: str) -> list[KeptLink]:
         with self._translated_errors():
-            rows = self._database.execute(
-                "SELECT r.number, r.began, a, b, rail, gb_per_s, expected_gb_per_s FROM links"
-                " JOIN records r ON r.number = record WHERE a = ? AND b = ? ORDER BY r.number, rail",
-                sorted((a, b)),
-            ).fetchall()
+            rows = self._database.execute(f"{_LINK} WHERE {where} ORDER BY r.number, rail", values).fetchall()
         return [KeptLink(run, _time(began), SeenLink(*link)) for run, began, *link in rows]
 
     def prune(self, before: dt.datetime, most_bytes: int) -> int:

@@ -1,0 +1,38 @@
+"""What the fleet's own nodes reached in all-reduces, from the store."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+
+from gpuops.errors import LockedError, OutputError
+from gpuops.store import Runs
+from gpuops.trends.baselines import Baseline, baseline
+from gpuops.workspace import Workspace
+
+WITHIN, RAIL, PAIR = "within a node", "a rail of two nodes", "two nodes"
+
+
+def measured_here(work: Workspace, nodes: Collection[str]) -> dict[str, Baseline]:
+    """Return the baselines of these nodes, which are of one kind, by kind of run; note a store that cannot be read.
+
+    Only all-reduces of the usual payload count, and of each node or pair only the latest.
+    """
+    now = dt.datetime.now(dt.timezone.utc)
+    figures: dict[str, dict[tuple[object, ...], tuple[dt.datetime, float]]] = {WITHIN: {}, RAIL: {}, PAIR: {}}
+    try:
+        with Runs(work.project.store_path, create=False) as runs:
+            visits = runs.latest_visits(nodes, "allreduce")
+            level = runs.level_by_run(visit.run for visit in visits.values())
+            for node, kept in visits.items():
+                if not level[kept.run] and "node.gb_per_s" in kept.visit.figures:
+                    figures[WITHIN][(node,)] = (kept.at, kept.visit.figures["node.gb_per_s"])
+            for link in runs.links_of("allreduce"):
+                seen = link.link
+                if {seen.a, seen.b} <= set(nodes):
+                    kind = PAIR if seen.rail is None else RAIL
+                    figures[kind][seen.a, seen.b, seen.rail] = (link.at, seen.gb_per_s)
+    except (OutputError, LockedError) as error:
+        work.note(f"no figures of this fleet: {error}")
+    found = {kind: baseline(latest.values(), now) for kind, latest in figures.items()}
+    return {kind: each for kind, each in found.items() if each}

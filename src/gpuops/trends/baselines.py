@@ -1,0 +1,40 @@
+"""Baselines: what a fleet's own nodes reached, as median and spread, with its age; pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+MOST_DAYS = 90.0
+"""Older figures weigh nothing: drivers, firmware and cables have changed since; a choice."""
+FEWEST = 3
+"""Nodes or pairs: of two that differ, nobody knows which one is usual."""
+_MAD = 1.4826
+_DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The median of ``count`` nodes or pairs, and their robust standard deviation (1.4826 MAD), in GB/s.
+
+    ``oldest`` and ``newest`` are the times of the figures.
+    """
+
+    gb_per_s: float
+    spread_gb_per_s: float
+    count: int
+    oldest: dt.datetime
+    newest: dt.datetime
+
+
+def baseline(figures: Iterable[tuple[dt.datetime, float]], now: dt.datetime) -> Baseline | None:
+    """Return the baseline of the latest figure (GB/s) of each node or pair; None if fewer than three are recent."""
+    recent = [(at, value) for at, value in figures if (now - at).total_seconds() <= MOST_DAYS * _DAY]
+    if len(recent) < FEWEST:
+        return None
+    middle = median(value for _, value in recent)
+    spread = _MAD * median(abs(value - middle) for _, value in recent)
+    times = [at for at, _ in recent]
+    return Baseline(middle, spread, len(recent), min(times), max(times))
