@@ -22,7 +22,7 @@ _READINGS = (
 )
 _COUNTS = (
     *("ecc_corrected_volatile", "ecc_uncorrected_volatile", "ecc_uncorrected_aggregate"),
-    *("retired_pages_single_bit", "retired_pages_double_bit", "exhausted_banks"),
+    *("retired_pages_single_bit", "retired_pages_double_bit", "exhausted_banks", "pcie_replays"),
 )
 _OTHER_READINGS = ("used_percent", "gb_per_s")
 PROBES: tuple[Probe[Any], ...] = (gpus, nvlink_errors, link_errors, error_counters, nvme_health, edac)

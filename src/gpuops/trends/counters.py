@@ -136,12 +136,18 @@ def tallies(pasts: Iterable[NodePast]) -> dict[str, Tally]:
     counts: dict[str, list[int]] = {}
     for past in pasts:
         for slot, name in _counters(past):
-            intervals, rises = _count(steps(past, slot, name))
+            intervals, rises = _count_quickly(past, slot, name)
             for key in (name, f"{slot}.{name}"):
                 sums = counts.setdefault(key, [0, 0])
                 sums[0] += intervals
                 sums[1] += rises
     return {name: Tally(*sums) for name, sums in counts.items()}
+
+
+def _count_quickly(past: NodePast, slot: str, name: str) -> tuple[int, int]:
+    """Return intervals and rises; most counters never moved, and of these all intervals count."""
+    values = [sight.figures.get(f"{slot}.{name}") for sight in past.apart]
+    return (len(values) - 1, 0) if len(set(values)) == 1 else _count(steps(past, slot, name))
 
 
 def _counters(past: NodePast) -> Iterator[tuple[str, str]]:
@@ -169,6 +175,8 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
         why = "this run read no error counter"
         yield Unknown(why) if had_some else NotApplicable(why)
     for slot, name in counters:
+        if _stands_still(past, slot, f"{slot}.{name}"):
+            continue
         own = [s for s in steps(past, slot, name) if s.kind in ("rise", "none")]
         if not own or own[-1].until != past.now.at or own[-1].kind != "rise":
             continue
@@ -177,6 +185,12 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
         seen = _excess(own, chance) or _burst(RULES[name], own[-1])
         if seen:
             yield _finding(RULES[name], past, slot, name, seen, chance)
+
+
+def _stands_still(past: NodePast, slot: str, figure: str) -> bool:
+    before = past.apart[-2]
+    same_part = past.now.serials.get(slot) == before.serials.get(slot)
+    return same_part and past.now.figures[figure] == before.figures.get(figure)
 
 
 def _chance(tally: Tally, own: Sequence[Step]) -> float:

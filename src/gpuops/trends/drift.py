@@ -72,8 +72,8 @@ def _read(sight: Sight, reading: str) -> tuple[Mapping[str, float], int]:
 
     Watts are the load; a class is a factor of 1.5 wide. Without watts all runs are one class.
     """
-    readings = _by_gpu(sight, reading)
-    watts = list(_by_gpu(sight, "power_draw_watts").values())
+    readings = sight.by_gpu.get(reading, {})
+    watts = list(sight.by_gpu.get("power_draw_watts", {}).values())
     if not watts:
         return readings, 0
     middle = median(watts)
@@ -82,23 +82,15 @@ def _read(sight: Sight, reading: str) -> tuple[Mapping[str, float], int]:
     return readings, round(math.log(max(1.0, middle)) / _STEP)
 
 
-def _by_gpu(sight: Sight, reading: str) -> dict[str, float]:
-    return {
-        slot: value
-        for figure, value in sight.figures.items()
-        for slot, _, name in (figure.partition("."),)
-        if name == reading and slot.startswith("gpu")
-    }
-
-
 def drifting(record: Record) -> Iterator[Finding | NotApplicable]:
     """Yield each GPU, and the node, that has become hotter than its own past and than its like."""
     past = record.past
-    longest = max((len(own) for own in _deviations(record).values()), default=0)
+    deviations = {} if past.why else _deviations(record)
+    longest = max(map(len, deviations.values()), default=0)
     if past.why or longest < NEEDED_RUNS:
         yield NotApplicable(past.why or too_few(longest, NEEDED_RUNS) + " with GPUs at one load")
         return
-    for (reading, slot), own in _deviations(record).items():
+    for (reading, slot), own in deviations.items():
         if own[-1].run == past.now.run and (shift := _shift(own)) is not None:
             yield _finding(reading, slot, own, shift)
 

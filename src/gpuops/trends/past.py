@@ -14,6 +14,8 @@ from gpuops.shell import Command, Completed
 
 OWN_CHECKS = frozenset({"counters-over-time", "drift", "lemon"})
 """The checks of this package; what they found is not counted as a failure."""
+READINGS = ("temperature_celsius", "memory_temperature_celsius", "power_draw_watts")
+"""The readings of GPUs that `gpuops.trends.drift` judges, and what tells their load."""
 LEAST_SECONDS = 3600.0
 """Runs that are closer together are one for counters; a choice."""
 
@@ -30,6 +32,16 @@ class Sight:
     boot: str
     figures: Mapping[str, float]
     serials: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def by_gpu(self) -> Mapping[str, Mapping[str, float]]:
+        """The readings of GPUs, by reading and slot."""
+        found: dict[str, dict[str, float]] = {reading: {} for reading in READINGS}
+        for figure, value in self.figures.items():
+            if figure.endswith(READINGS) and figure.startswith("gpu"):
+                slot, _, name = figure.partition(".")
+                found.get(name, {})[slot] = value
+        return found
 
 
 @dataclass(frozen=True)

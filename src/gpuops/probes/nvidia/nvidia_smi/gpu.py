@@ -80,6 +80,7 @@ class Gpu:
     pcie_generation_max: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
+    pcie_replays: int | None = None
     performance_state: str | None = None
     utilization_percent: int | None = None
     throttle_reasons: tuple[str, ...] | None = None

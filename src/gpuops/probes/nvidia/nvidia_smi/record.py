@@ -150,6 +150,7 @@ _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
         _lanes,
         ("pci/pci_gpu_link_info/link_widths/max_link_width", "pci/gpu_link_info/link_width/max"),
     ),
+    "pcie_replays": (read_count, ("pci/replay_counter", "pci/replays_since_reset")),
     "performance_state": (read_text, ("performance_state",)),
     "utilization_percent": (_percent, ("utilization/gpu_util", "utilization/gpu")),
     "compute_mode": (read_text, ("compute_mode",)),
