@@ -80,8 +80,8 @@ def cases(machine):
 
 UNDER_LOAD = {"burn-in-heat", "burn-in-pace", "dcgm-diagnosis"}
 """The lab does not simulate what they judge: recorded output is their specimen (test_burn_in, test_dcgm_table)."""
-OVER_TIME = {"counters-over-time", "drift", "lemon"}
-"""One moment shows nothing of what they judge: operations/test_overtime and lab/test_overtime."""
+OVER_TIME = {"counters-over-time", "drift", "lemon", "readings-agree"}
+"""One node at one moment shows nothing of what they judge: test_readings_agree, operations/ and lab/test_overtime."""
 
 
 def test_every_check_has_a_fault_that_it_names():
