@@ -117,6 +117,16 @@ def test_counter_that_falls_was_reset_and_counts_anew(fleet):
     assert not found(verdicts)
 
 
+def test_counter_that_wraps_goes_on(fleet):
+    fleet.figures["n1"]["gpu3.pcie_replays"] = 2**32 - 10
+    fleet.run()
+    for count in (2**32 - 4, 3, 9, 12):
+        fleet.figures["n1"]["gpu3.pcie_replays"] = count
+        verdicts = fleet.run()
+    (finding,) = next(v.findings for v in verdicts if v.findings)
+    assert (finding.code, finding.message.split()[0]) == ("pcie-replay", "22")
+
+
 def test_moved_card_takes_no_rise_to_its_new_node_and_leaves_none_behind(fleet):
     fleet.figures["n1"][RECOVERIES] = 0
     fleet.figures["n2"][RECOVERIES] = 500  # from long ago
@@ -201,6 +211,23 @@ def test_warmer_room_accuses_no_node(fleet):
         assert not found(fleet.run())
 
 
+def test_same_slot_of_all_like_nodes_accuses_no_card(fleet):
+    for _ in range(15):
+        fleet.run()
+    for name in fleet.names:
+        fleet.figures[name]["hot5"] = 12
+    for _ in range(6):
+        assert not found(fleet.run())
+
+
+def test_shift_of_a_few_degrees_is_no_drift(fleet):
+    for _ in range(15):
+        fleet.run()
+    fleet.figures["n1"]["hot5"] = 4
+    for _ in range(6):
+        assert not found(fleet.run())
+
+
 def test_card_that_was_always_hot_does_not_drift(fleet):
     fleet.figures["n1"]["hot5"] = 12
     for _ in range(25):
@@ -251,6 +278,17 @@ def test_one_failure_makes_no_lemon(fleet):
     for _ in range(6):
         fleet.run(hours=24 * 4)
     assert not found(fail(fleet, "n1", "gpu-lost", "gpu4"))
+
+
+def test_failure_that_comes_and_goes_within_a_day_is_one(fleet):
+    for _ in range(6):
+        fleet.run(hours=24 * 4)
+    for _ in range(4):
+        fleet.findings = {"n1": [("gpu-lost", "gpu4")]}
+        fleet.run(hours=5)
+        fleet.findings = {}
+        verdicts = fleet.run(hours=5)
+    assert not found(verdicts)
 
 
 def test_lemon_needs_fourteen_days(fleet):
