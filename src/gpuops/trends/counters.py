@@ -32,7 +32,7 @@ _HOUR = 3600.0
 
 
 @dataclass(frozen=True)
-class Rule:
+class CounterRule:
     """How a counter is judged. ``belongs_to`` is ``part`` if the part remembers it over a reboot and in another node.
 
     More than ``most`` in one interval, and more than ``per_hour``, are a finding at once; None: only repetition is.
@@ -55,36 +55,40 @@ _CARD = (
 _NVLINK = "reset the GPU; if the link goes on, reseat the GPU, or replace the cable, tray or baseboard"
 _CABLE = "clean and reseat the cable at both ends; if it goes on, swap it with a neighbour's and see what it follows"
 _DRIVE = "replace the drive at the next maintenance"
-_RETRAINS = Rule("NVLink recoveries", "nvlink-recovery", _NVLINK, severity="reset", most=10)
+_RETRAINS = CounterRule("NVLink recoveries", "nvlink-recovery", _NVLINK, severity="reset", most=10)
 """Ten: one link of 5,760 counted 505 in the days before it failed, all others none (marin-community/marin, 9086)."""
-_SYMBOLS = Rule("symbol errors", "symbol-errors", _CABLE, most=120, per_hour=120)
+_SYMBOLS = CounterRule("symbol errors", "symbol-errors", _CABLE, most=120, per_hour=120)
 """120 an hour: NVIDIA NVSentinel, docs/configuration/nic-health-monitor.md."""
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, CounterRule] = {
     "total_link_recovery_events": _RETRAINS,
     "recovery_errors": _RETRAINS,
-    "link_recovery_failed_events": Rule("failed NVLink recoveries", "nvlink-failed", _NVLINK, severity="reset", most=0),
-    "replay_errors": Rule("NVLink replays", "nvlink-replay", _NVLINK),
-    "crc_errors": Rule("NVLink CRC errors", "nvlink-crc", _NVLINK),
-    "symbol_errors": Rule("NVLink symbol errors", "nvlink-symbols", _NVLINK),
-    "ecc_corrected_volatile": Rule("corrected memory errors", "ecc-corrected", _CARD),
-    "ecc_uncorrected_aggregate": Rule("uncorrected memory errors", "ecc-uncorrected", _CARD, "part"),
-    "rows_remapped_corrected": Rule("rows remapped for corrected errors", "rows-corrected", _CARD, "part"),
-    "rows_remapped_uncorrected": Rule("rows remapped for uncorrected errors", "rows-uncorrected", _CARD, "part"),
-    "retired_pages_single_bit": Rule("pages retired for corrected errors", "pages-corrected", _CARD, "part"),
-    "retired_pages_double_bit": Rule("pages retired for uncorrected errors", "pages-uncorrected", _CARD, "part"),
-    "pcie_replays": Rule("PCIe replays", "pcie-replay", "reseat the card and its riser", limit=2**32),
+    "link_recovery_failed_events": CounterRule(
+        "failed NVLink recoveries", "nvlink-failed", _NVLINK, severity="reset", most=0
+    ),
+    "replay_errors": CounterRule("NVLink replays", "nvlink-replay", _NVLINK),
+    "crc_errors": CounterRule("NVLink CRC errors", "nvlink-crc", _NVLINK),
+    "symbol_errors": CounterRule("NVLink symbol errors", "nvlink-symbols", _NVLINK),
+    "ecc_corrected_volatile": CounterRule("corrected memory errors", "ecc-corrected", _CARD),
+    "ecc_uncorrected_aggregate": CounterRule("uncorrected memory errors", "ecc-uncorrected", _CARD, "part"),
+    "rows_remapped_corrected": CounterRule("rows remapped for corrected errors", "rows-corrected", _CARD, "part"),
+    "rows_remapped_uncorrected": CounterRule("rows remapped for uncorrected errors", "rows-uncorrected", _CARD, "part"),
+    "retired_pages_single_bit": CounterRule("pages retired for corrected errors", "pages-corrected", _CARD, "part"),
+    "retired_pages_double_bit": CounterRule("pages retired for uncorrected errors", "pages-uncorrected", _CARD, "part"),
+    "pcie_replays": CounterRule("PCIe replays", "pcie-replay", "reseat the card and its riser", limit=2**32),
     "symbol_error": _SYMBOLS,
-    "link_error_recovery": Rule("link recoveries", "link-recovery", _CABLE),
-    "link_downed": Rule("link failures", "link-downed", _CABLE, most=9),
-    "port_rcv_errors": Rule("receive errors", "receive-errors", _CABLE),
-    "local_link_integrity_errors": Rule("link integrity errors", "link-integrity", _CABLE),
-    "media_errors": Rule("media errors", "media-errors", _DRIVE, "part"),
-    "corrected_errors": Rule("corrected memory errors", "dimm-corrected", "replace the DIMM at the next maintenance"),
+    "link_error_recovery": CounterRule("link recoveries", "link-recovery", _CABLE),
+    "link_downed": CounterRule("link failures", "link-downed", _CABLE, most=9),
+    "port_rcv_errors": CounterRule("receive errors", "receive-errors", _CABLE),
+    "local_link_integrity_errors": CounterRule("link integrity errors", "link-integrity", _CABLE),
+    "media_errors": CounterRule("media errors", "media-errors", _DRIVE, "part"),
+    "corrected_errors": CounterRule(
+        "corrected memory errors", "dimm-corrected", "replace the DIMM at the next maintenance"
+    ),
 }
 """By the last word of a figure's name. Lost and repeated packets are missing: healthy ports count them."""
 
 
-class Step(NamedTuple):
+class CounterStep(NamedTuple):
     """What a counter did between two runs: ``rise`` is what it counted; the other kinds say why that is unknown."""
 
     kind: Kind
@@ -93,7 +97,7 @@ class Step(NamedTuple):
     until: dt.datetime
 
 
-def step(rule: Rule, before: tuple[Sight, float, str], after: tuple[Sight, float, str]) -> Step:
+def step(rule: CounterRule, before: tuple[Sight, float, str], after: tuple[Sight, float, str]) -> CounterStep:
     """Return what happened between two values, each with its sight and the serial number of the part.
 
     A counter that a boot begins says nothing across a boot. One that fell was reset, unless it was in the last quarter
@@ -102,20 +106,22 @@ def step(rule: Rule, before: tuple[Sight, float, str], after: tuple[Sight, float
     (old, was, old_serial), (new, value, new_serial) = before, after
     seconds = (new.at - old.at).total_seconds()
     if old_serial and new_serial and old_serial != new_serial:
-        return Step("other-part", 0, seconds, new.at)
+        return CounterStep("other-part", 0, seconds, new.at)
     if rule.belongs_to == "boot" and (not new.boot or old.boot != new.boot):
-        return Step("restart", 0, seconds, new.at)
+        return CounterStep("restart", 0, seconds, new.at)
     if value < was:
         wrapped = rule.belongs_to == "boot" and was >= 0.75 * rule.limit and value < 0.25 * rule.limit
-        return Step("rise", round(value + rule.limit - was), seconds, new.at) if wrapped else _restart(new, seconds)
-    return Step("rise" if value > was else "none", round(value - was), seconds, new.at)
+        return (
+            CounterStep("rise", round(value + rule.limit - was), seconds, new.at) if wrapped else _restart(new, seconds)
+        )
+    return CounterStep("rise" if value > was else "none", round(value - was), seconds, new.at)
 
 
-def _restart(new: Sight, seconds: float) -> Step:
-    return Step("restart", 0, seconds, new.at)
+def _restart(new: Sight, seconds: float) -> CounterStep:
+    return CounterStep("restart", 0, seconds, new.at)
 
 
-def steps(past: NodePast, slot: str, name: str) -> list[Step]:
+def steps(past: NodePast, slot: str, name: str) -> list[CounterStep]:
     """Return what a counter of the part that is now in ``slot`` did, run by run, the latest last.
 
     A counter that the part remembers goes on from the slot or node that it was in before.
@@ -158,7 +164,7 @@ def _counters(past: NodePast) -> Iterator[tuple[str, str]]:
             yield slot, name
 
 
-def _count(own: Sequence[Step]) -> tuple[int, int]:
+def _count(own: Sequence[CounterStep]) -> tuple[int, int]:
     return sum(s.kind in ("rise", "none") for s in own), sum(s.kind == "rise" for s in own)
 
 
@@ -193,14 +199,14 @@ def _stands_still(past: NodePast, slot: str, figure: str) -> bool:
     return same_part and past.now.figures[figure] == before.figures.get(figure)
 
 
-def _chance(tally: Tally, own: Sequence[Step]) -> float:
+def _chance(tally: Tally, own: Sequence[CounterStep]) -> float:
     """Return how likely a counter of this name rises between two runs, from all other parts that a tally counts."""
     intervals, rises = _count(own)
     others, their_rises = tally.intervals - intervals, tally.rises - rises
     return max(LEAST_CHANCE, min(0.5, their_rises / others)) if others > 0 else LEAST_CHANCE
 
 
-def _excess(own: Sequence[Step], chance: float) -> Sequence[Step]:
+def _excess(own: Sequence[CounterStep], chance: float) -> Sequence[CounterStep]:
     """Return the shortest of the last intervals in which more rose than by chance; empty if none."""
     for window in WINDOWS:
         last = own[-window:]
@@ -210,7 +216,7 @@ def _excess(own: Sequence[Step], chance: float) -> Sequence[Step]:
     return ()
 
 
-def _burst(rule: Rule, latest: Step) -> Sequence[Step]:
+def _burst(rule: CounterRule, latest: CounterStep) -> Sequence[CounterStep]:
     """Return the last interval if it alone is more than healthy parts ever count; its time must be known."""
     if rule.most is None or latest.kind != "rise" or latest.rise <= rule.most or latest.seconds <= 0:
         return ()
@@ -218,7 +224,9 @@ def _burst(rule: Rule, latest: Step) -> Sequence[Step]:
     return (latest,) if latest.rise / hours > rule.per_hour else ()
 
 
-def _finding(rule: Rule, past: NodePast, slot: str, name: str, seen: Sequence[Step], chance: float) -> Finding:
+def _finding(
+    rule: CounterRule, past: NodePast, slot: str, name: str, seen: Sequence[CounterStep], chance: float
+) -> Finding:
     rises = [s for s in seen if s.kind == "rise"]
     total = sum(s.rise for s in rises)
     hours = sum(max(0.0, s.seconds) for s in seen) / _HOUR
