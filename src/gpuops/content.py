@@ -11,7 +11,6 @@ import importlib.resources
 import importlib.util
 import os
 import shlex
-import stat
 import sys
 import threading
 import traceback
@@ -22,6 +21,7 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from gpuops.errors import ContentError, did_you_mean
+from gpuops.permissions import others_may_write
 
 T = TypeVar("T")
 _MODULE = "gpuops_content_"
@@ -165,7 +165,7 @@ def blame(error: BaseException) -> str:
 def distrust(path: Path) -> tuple[str, str]:
     """Return why a file or directory must not be believed, and what to do about it; two empty texts if it may be."""
     status = path.stat()
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if others_may_write(status):
         return "writable by others", f"fix it with: chmod go-w {shlex.quote(str(path))}"
     if status.st_uid not in (0, os.geteuid()):
         return "owned by another user", "copy it into your own project"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuops.errors import OutputError
+from gpuops.permissions import others_may_write
 
 PRIVATE = 0o600
 _OWN_NAMES = (".gpuops", "runs", "claims")
@@ -67,7 +68,7 @@ def private_directory(path: Path, *, strict: bool = False) -> None:
             raise OutputError(f"{path}: this directory belongs to another user; use one of your own")
         if status.st_mode & 0o077 and path.name in _OWN_NAMES:
             path.chmod(0o700)
-        elif status.st_mode & (0o077 if strict else 0o022):
+        elif status.st_mode & 0o077 if strict else others_may_write(status):
             raise OutputError(f"{path}: others may enter this directory; run: chmod 700 {shlex.quote(str(path))}")
     except OSError as error:
         raise OutputError(f"{path}: cannot create the directory: {error.strerror}") from error

@@ -1,5 +1,6 @@
-"""Stand-ins for the schedulers that unit tests of more than one package ask."""
+"""Stand-ins for what unit tests of more than one package ask: schedulers, and the groups of this machine."""
 
+import grp
 import json
 import os
 import subprocess
@@ -140,3 +141,9 @@ def a_cluster(tmp_path):
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def shared_group(monkeypatch):
+    """Every group has another member: it is not the private one that accounts of Debian have."""
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("ops", "x", gid, ["bob"])))

@@ -146,7 +146,7 @@ def test_python_that_cannot_be_loaded_is_one_sentence(project, text, said):
 
 @pytest.mark.parametrize("mode", [0o775, 0o757])
 @pytest.mark.parametrize("what", ["checks/own.py", "checks", "."])
-def test_file_that_others_may_write_is_not_run(project, what, mode):
+def test_file_that_others_may_write_is_not_run(project, shared_group, what, mode):
     found = python(project, "raise SystemExit")
     (project / what).chmod(mode)
     with pytest.raises(ContentError, match="refusing to run a file that is writable by others"):
@@ -168,7 +168,7 @@ def test_what_belongs_to_another_is_not_run(project, monkeypatch, what):
         load_python(found)
 
 
-def test_task_in_a_project_that_others_may_write_is_not_run(tmp_path):
+def test_task_in_a_project_that_others_may_write_is_not_run(tmp_path, shared_group):
     path = tmp_path / "playbooks" / "tasks" / "own.py"
     path.parent.mkdir(parents=True)
     path.write_text("raise SystemExit")

@@ -16,6 +16,7 @@ import paramiko
 
 from gpuops.errors import InputError
 from gpuops.inventory import Host
+from gpuops.permissions import others_may_write
 from gpuops.transport.known_hosts import DEFAULT_FILES, KnownHosts, load, lookup_name
 
 DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
@@ -181,7 +182,7 @@ def _refuse_foreign(path: str) -> None:
         status = Path(path).expanduser().stat()
         if not stat.S_ISREG(status.st_mode):
             return
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if others_may_write(status):
             raise InputError(f"{path}: refusing an SSH configuration that others may write; run: chmod go-w {path}")
         if status.st_uid not in (0, os.geteuid()):
             raise InputError(f"{path}: refusing an SSH configuration of another user; copy it")

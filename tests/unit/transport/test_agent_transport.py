@@ -143,7 +143,7 @@ def test_no_answer_raises_anything_but_a_nodes_error(scripted, chunks):
 
 def test_answer_that_announces_too_much_is_refused_before_it_is_read(scripted):
     node = scripted([HELLO, b"\nMARK 260000000\n", *[b"\0" * 65536] * 9])
-    with pytest.raises(LostError, match="the answer is longer than 12 MiB$"):
+    with pytest.raises(LostError, match=r"the answer is longer than 12 MiB$"):
         node.run(ECHO)
     assert len(node.streams[0].chunks) == 9
 

@@ -160,7 +160,7 @@ def test_another_configuration_can_be_named_or_none(configured, home):
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646])
-def test_a_configuration_that_others_may_write_is_refused(home, a_host, mode):
+def test_a_configuration_that_others_may_write_is_refused(home, a_host, mode, shared_group):
     path = home / "shared"
     path.write_text("Match exec id\n")
     path.chmod(mode)
