@@ -165,7 +165,7 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
         with proposing(HostOptions(inventory or "")):
             return verb(project=project, **options)
 
-    return inventory_option(help="Inventory that the store lies beside.")(with_project)
+    return inventory_option(help="Inventory file; the store is beside it.")(with_project)
 
 
 def catalogue() -> Catalogue:
@@ -314,11 +314,11 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "burn_in": click.option("--burn-in", callback=seconds_of, default="30m", show_default=True, metavar="TIME",
         help="Duration of a burn-in, such as 30m, 90s or 2h."),
     "max_age": lambda verb: click.option("--max-age", callback=age_of, default="10m", show_default=True,
-        metavar="TIME", help="Use what validate saw of a node in this time.")(fresh_option(verb)),
+        metavar="TIME", help="Maximum age of a validation that is used.")(fresh_option(verb)),
     "save_run": click.option("--save-run/--no-save", "save_run", default=True,
         help="Keep this run in the project's store (yes)."),
     "scopes": click.option("--scope", "scopes", callback=scopes_of, metavar="SCOPES",
-        help="Scopes to measure, of node,rail,pairs,group (all)."),
+        help="Scopes to measure: node, rail, pairs, group (all)."),
     "operation": click.option("--operation",
         type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
         default="all_reduce", show_default=True, help="Collective operation."),

@@ -35,7 +35,7 @@ def command(cluster: Cluster, request: BundleRequest, nodes: tuple[str, ...], *,
     """Pack what a vendor asks for, one archive per node.
 
     The archive NODE-TIME.tar.gz has NVIDIA's bug report, what nvidia-smi, the kernel log, the BMC and other tools
-    print, gpuops' findings and the node's history, and a manifest that says what was left out and why. Secrets and
+    print, gpuops' findings and the node's history, and a manifest that lists what was left out and why. Secrets and
     users' data are removed. Nothing is changed on a node, and nothing stays there. Some files need root.
     """
     from gpuops.reasons import exit_code

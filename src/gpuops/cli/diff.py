@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def command(project: Project, runs: tuple[int, ...], output: Output) -> None:
     """Show what changed between two runs.
 
-    With one RUN, it is compared with the latest run of its kind; without any, the latest validation with the one before
-    it. gpuops runs list has the numbers.
+    One RUN is compared with the latest run of the same kind. Without RUN, the latest validation is compared with the
+    one before it. To list the numbers of all runs: gpuops runs list
     """
     from gpuops.operations.history import diff
     from gpuops.report.past import history

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @asks(FactsRequest)
-@click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Save them for --from.")
+@click.option(
+    "--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Save the answers for --from."
+)
 @shows("table", "json")
 @reaches
 @exits(incomplete="a node was unreachable")

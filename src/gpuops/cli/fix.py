@@ -38,10 +38,10 @@ def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *,
     """Apply the fix for a finding, after showing it.
 
     The fix for the finding of CHECK is the playbook fixes/CHECK.yml, the project's own or a built-in one. It is shown
-    first, applied after confirmation, and CHECK is run again. A node that takes jobs must be drained first: one that
-    is admitted, or that the scheduler has not drained. Any node must be proved idle before the first change. --force
-    overrides both. The node's evidence is kept first, as gpuops bundle collects it.
-    To reset a GPU, its clients are stopped; all GPUs of a baseboard are reset together if necessary.
+    first, applied after confirmation, and CHECK is run again. A node that takes jobs must be drained first. A node
+    takes jobs if it is admitted, or if the scheduler has not drained it. Any node must be proved idle before the first
+    change. --force overrides both. The node's evidence is kept first, as gpuops bundle collects it. To reset a GPU, its
+    clients are stopped; all GPUs of a baseboard are reset together if necessary.
     """
     from gpuops.errors import NodeError
     from gpuops.reasons import exit_code

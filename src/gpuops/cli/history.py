@@ -23,8 +23,9 @@ _PARTS = ("gpu", "hca", "nvme")
 def command(project: Project, what: tuple[str, ...], output: Output) -> None:
     """Show the past of all nodes, a node, a part or a link.
 
-    Without a word: repeat offenders, and the failure rate of each model. NODE: its findings, parts and figures. gpu
-    SERIAL (or hca GUID, nvme SERIAL): a part in every node that it was in. link A B: the bandwidth between two nodes.
+    Without arguments it lists the nodes and parts that failed most often, and the failure rate of each model.
+    NODE shows the findings, parts and figures of a node. gpu SERIAL (or hca GUID, nvme SERIAL) shows a part, in every
+    node that it was in. link A B shows the bandwidth between two nodes.
     """
     from gpuops.report.past import history
     from gpuops.results.changes import history_document, to_json

@@ -40,7 +40,7 @@ def _shorten(command: str) -> str:
 def command(ctx: click.Context, kind: str, file: IO[bytes], form: str, *, as_json: bool) -> None:
     """Show what gpuops reads in saved tool output.
 
-    FILE holds the output of a tool (- for standard input), and KIND says of which tool; see the list below.
+    FILE contains the output of a tool (- reads standard input). KIND is the kind of output, from the list below.
     """
     from gpuops.probing import Unknown
     from gpuops.report.values import lines

@@ -25,8 +25,8 @@ def command() -> None:
 def list_(project: Project, output: Output) -> None:
     """List the runs, the latest first.
 
-    Runs with a number judged or measured nodes, and gpuops diff compares two of them. The others ran a playbook; one
-    that did not come to its end can be continued: gpuops provision PLAYBOOK --resume RUN
+    Runs with a number checked or measured nodes; gpuops diff compares two of them. The others ran a playbook. To
+    resume an interrupted one: gpuops provision PLAYBOOK --resume RUN
     """
     from gpuops.playbook import journal
     from gpuops.report import runs

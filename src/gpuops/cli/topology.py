@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: TopologyRequest, output: Output) -> int:
     """Show how GPUs and NICs are connected within nodes.
 
-    It lists the slot, the NVLinks and the nearest NIC of each GPU, the link of each pair, and its bandwidth. Below, it
-    says what that means for training: how long the gradients of a model take at least. Nodes that are alike are shown
-    once. Nothing is measured; gpuops allreduce does that.
+    It lists the slot, the NVLinks and the nearest NIC of each GPU, the link of each pair, and its bandwidth. Below are
+    the minimum times to exchange the gradients of a model. Identical nodes are shown once. Nothing is measured; gpuops
+    allreduce does that.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import topology

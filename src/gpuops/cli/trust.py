@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 def command(
     cluster: Cluster, output: Output, pattern_: str, fingerprint: str | None, *, replace: bool, yes: bool
 ) -> int:
-    """Show host keys and record them after confirmation.
+    r"""Show host keys and record them after confirmation.
 
-    Compare each fingerprint with the one on the node's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
-    With --json nothing is asked: without --yes or --fingerprint, new keys are only shown.
+    Compare each fingerprint with the one that this command prints on the node's console:
+
+    \b
+      ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
+
+    --json does not ask for confirmation: it only shows new keys, unless --yes or --fingerprint accepts them.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import host_keys

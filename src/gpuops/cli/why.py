@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def command(project: Project, node: str, output: Output) -> None:
     """Explain the state of a node on one screen.
 
-    What it is, its state and since when, its findings and how long they have lasted, the record of its parts, what was
-    tried, and what to do next. No node is asked.
+    The screen shows the node's parts and state, its findings and how long they have lasted, earlier failures of its
+    parts, what was tried, and what to do next. It is read from the store; no node is queried.
     """
     from gpuops.operations.history import why
     from gpuops.report.past import why as report

@@ -50,7 +50,7 @@ def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: P
 
     The links are measured in a few parallel rounds, and only on nodes that pass the quick checks and are proved idle:
     rails first, then full nodes, then groups. A part is blamed only if it is slow with several partners; one slow pair
-    blames no part. A host or group that is named like a COMMAND can be selected with --limit.
+    blames no part. If a host or group has the name of a COMMAND, select it with --limit.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import allreduce

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: ExpectRequest, output: Output) -> int:
     """Show the bandwidth to expect, with formulas and sources.
 
-    A node is not connected to if the inventory names its profile. Without --gib the payload is the smallest one that
-    can be judged, 1 GiB or 8 MiB per rank. If saved facts hold a measurement, its efficiency is used.
+    gpuops does not connect to a node if the inventory names its profile. Without --gib the payload is the smallest one
+    that can be judged: 1 GiB, or 8 MiB per rank if that is more. If saved facts contain a measurement, its efficiency
+    is used.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import expected

@@ -19,7 +19,7 @@ _unless = functools.partial(click.option, flag_value=False, default=True)
 
 @click.command(name="simulate", cls=Command)
 @_number("--nodes", type=click.IntRange(1, 16384), default=128, help="Nodes of the fabric.")
-@_number("--gpus", type=click.IntRange(1, 16), default=8, help="GPUs per node, and NICs.")
+@_number("--gpus", type=click.IntRange(1, 16), default=8, help="GPUs per node, and as many NICs.")
 @_number("--unit", type=click.IntRange(1), default=16, help="Nodes that share leaf switches.")
 @_number("--leaves", type=click.IntRange(1), help="Leaf switches per unit (one for each rail).")
 @click.option(
@@ -42,7 +42,7 @@ _unless = functools.partial(click.option, flag_value=False, default=True)
 @_unless("--no-leaf-map", "leaf_map", help="Isolate without the map from ports to leaves.")
 @_unless("--no-disturbances", "disturbances", help="Simulate no collisions, other tenants or drift, and little noise.")
 @click.option("--program", metavar="CMD", help="Measure the fabric of this program; see docs/allreduce.md.")
-@click.option("--timeout", metavar="SECONDS", callback=seconds_of, default="60", help="Limit for each line of CMD.")
+@click.option("--timeout", metavar="SECONDS", callback=seconds_of, default="60", help="Timeout for each line of CMD.")
 @OPTIONS["confidence"]
 @shows("table", "json")
 @exits(failed="a fault was missed, or a part is blamed wrongly or on the fabric of CMD", incomplete="a part is unclear")
@@ -54,7 +54,7 @@ def command(*, output: Output, program: str | None, timeout: float, confidence: 
     to 99 % slow, or it hangs.
 
     With --program, CMD measures a fabric of its own: another simulator, a recorded fleet, or real machines. It reads
-    the groups of each round and prints their figures, as JSON in lines.
+    the groups of each round and prints their figures, one JSON document per line.
     """
     from gpuops.operations.simulate import simulate
     from gpuops.report import simulation

@@ -17,7 +17,7 @@ from gpuops.cli._terminal import Command, Output, shows
 def command(one: str, other: str, output: Output) -> None:
     """Compare the values of two profiles.
 
-    ONE and OTHER are profiles or files. Only values count, not their sources and grades.
+    ONE and OTHER are profiles or files. Only values are compared, not their sources and grades.
     """
     from gpuops.profile import chosen_profile
     from gpuops.report import profiles

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 @asks(LearnProfileRequest)
 @shows("table", "json", "yaml", creates=True)
 @reaches(saved=True)
-@exits(incomplete="a node gave no answer")
+@exits(incomplete="a node did not answer")
 def command(cluster: Cluster, request: LearnProfileRequest, output: Output) -> int:
-    """Write a profile of the machines that are there.
+    """Write a profile from what most of the nodes show.
 
-    Each value is what most of the nodes show, with the grade measured-here; nodes that differ are listed. All nodes
-    must have the same kind of GPU. If there is a profile for these machines, the new one is like it: it inherits what
-    nodes do not show. With -o checks/profiles/NAME.yml the profile is called NAME, and all commands use it.
+    Each value has the grade measured-here. Nodes that differ are listed. All nodes must have the same kind of GPU. If
+    these machines have a profile already, the new one inherits from it what nodes do not show. With -o
+    checks/profiles/NAME.yml the profile is called NAME, and all commands use it.
     """
     from dataclasses import replace
 
