@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def command(
     cluster: Cluster, output: Output, pattern_: str, fingerprint: str | None, *, replace: bool, yes: bool
 ) -> int:
-    r"""Show host keys and record them after confirmation.
+    """Show host keys and record them after confirmation.
 
     Compare each fingerprint with the one that this command prints on the node's console:
 
@@ -36,7 +36,7 @@ def command(
       ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
 
     --json does not ask for confirmation: it only shows new keys, unless --yes or --fingerprint accepts them.
-    """
+    """  # noqa: D301 - click needs the character itself
     from gpuops.reasons import exit_code
     from gpuops.report import host_keys
     from gpuops.requests import HostKeysRequest
