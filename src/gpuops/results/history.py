@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gpuops.store import HostEvent
@@ -89,7 +89,7 @@ class FailureRecord:
     """Failures of one node, part or kind of part: each from its first sight until it was gone.
 
     ``days`` is how long it was watched, over all parts of a kind. ``intervals_days`` are the times between the starts
-    of two failures.
+    of two failures; ``kind`` is that of a model's parts.
     """
 
     name: str
@@ -97,6 +97,7 @@ class FailureRecord:
     days: float
     intervals_days: tuple[float, ...] = ()
     latest: str = ""
+    kind: str = ""
 
     @property
     def median_days(self) -> float | None:
@@ -151,12 +152,12 @@ def model_failures(findings: Iterable[KeptFinding], parts: Sequence[KeptPart]) -
     models = {(part.kind, part.serial): part.model or part.kind for part in parts}
     found: dict[str, list[KeptFinding]] = {}
     days: dict[str, float] = {}
+    kinds = {model: kind for (kind, _), model in models.items()}
     for key, (own, watched) in _by_part(findings, parts).items():
         found.setdefault(models[key], []).extend(own)
         days[models[key]] = days.get(models[key], 0.0) + watched
-    return sorted(
-        (_failures(model, own, days[model]) for model, own in found.items()), key=lambda r: (-r.failures, r.name)
-    )
+    records = (replace(_failures(model, own, days[model]), kind=kinds[model]) for model, own in found.items())
+    return sorted(records, key=lambda record: (-record.failures, record.name))
 
 
 def _by_part(

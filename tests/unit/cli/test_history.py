@@ -10,9 +10,12 @@ import pytest
 from tests.program import run_gpuops
 from tests.unit.test_store_runs import finding, gpu, record, visit
 
-from gpuops.report.past.history import sparkline
+from gpuops.report.page import Page
+from gpuops.report.past.history import fleet_lines, sparkline
+from gpuops.report.past.wording import format_days
+from gpuops.results.history import FailureRecord, FleetHistory
 from gpuops.store import Runs
-from gpuops.store.records import SeenLink
+from gpuops.store.records import SeenLink, SeenPart
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
@@ -68,8 +71,7 @@ def text(project, *words):
 def test_screens_say_what_a_person_asks(project):
     assert "new n1 gpu3 gpu-lost: fell off the bus" in text(project, "diff", "5", "6")
     assert "status n1: pass → fail" in text(project, "diff", "5", "6")
-    assert "n1 2 5.3 gpu-lost median 3.0: 3.0" not in text(project, "history", "n1")
-    assert "n1 2 8.3 gpu-lost median 3.0: 3.0" in text(project, "history")
+    assert "n1 2 8.3 d 3.0 d gpu-lost" in text(project, "history")
     node = text(project, "history", "n1")
     assert "gpu3.temperature_celsius ▁▁▂▃▅█ 40 to 65" in node
     assert "gpu3.ecc_corrected_volatile ▁▂▃▅▆█ 0 to 15, +15" in node
@@ -79,6 +81,51 @@ def test_screens_say_what_a_person_asks(project):
     assert "isolate: gpu3 gpu-lost: fell off the bus" in why
     assert "do next power-cycle it" in why
     assert "FAIL 1 n1" in text(project, "runs", "show", "4")
+
+
+def test_part_names_model_and_serial_once_when_it_never_moved(project):
+    shown = text(project, "history", "gpu", "A")
+    assert (shown.count("H100"), shown.count(" A ")) == (1, 1)
+    assert "in n1 gpu3 since 2026-" in shown
+
+
+def test_fleet_history_fits_its_table_and_promises_a_rate_when_it_is_short(tmp_path):
+    (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
+    parts = (gpu("1659465171801", "gpu3"), SeenPart("hca", "mlx5_0", "a088:5ca5:882b:12b8", "MT4129"))
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        for hours in (0.0, 0.25):
+            lost = finding("n1", part="mlx5_0", check="all-reduce-bandwidth")
+            runs.save(record(hours, n1=visit(lost, parts=parts)))
+    shown = run_gpuops("history", "-i", "prod.yml", cwd=tmp_path).stdout
+    rows = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "n1 1 15 min all-reduce-bandwidth" in rows
+    assert "hca a088:5ca5:882b:12b8 1 15 min all-reduce-bandwidth" in rows
+    assert "HCA MT4129 1 15 min known after 30 d" in rows
+    assert "median gap" not in shown
+    assert "1 GPU NVIDIA H100, 1 HCA MT4129" in text(tmp_path, "why", "n1")
+    assert "(2 runs in 15 min)" in text(tmp_path, "why", "n1")
+
+
+@pytest.mark.parametrize(
+    ("failures", "days", "shown"),
+    [
+        (0, 29.9, "known after 30 d"),
+        (0, 1000.0, "at most 3.7"),
+        (2, 1000.0, "2.0 (0.2 to 7.2)"),
+        (9, 30.0, "300 (137 to 570)"),
+    ],
+)
+def test_model_row_shows_a_rate_when_it_was_watched_for_long_enough(failures, days, shown):
+    record = FailureRecord("H100", failures, days, kind="gpu")
+    row = list(fleet_lines(FleetHistory(1, (), (), (record,)), Page()))[-1]
+    assert row.endswith(shown)
+
+
+@pytest.mark.parametrize(
+    ("days", "shown"), [(0.0, "0 min"), (0.009, "13 min"), (0.3125, "7.5 h"), (8.34, "8.3 d"), (1234.0, "1,234 d")]
+)
+def test_duration_has_its_own_unit(days, shown):
+    assert format_days(days) == shown
 
 
 def test_csv_has_a_row_for_each_point(project):
@@ -94,11 +141,11 @@ def test_csv_has_a_row_for_each_point(project):
     ("words", "sentence"),
     [
         (("diff", "1", "2", "3"), "expected at most two runs, found 3"),
-        (("diff", "99"), "there is no run 99 in the store; see gpuops runs list"),
+        (("diff", "99"), "no run 99 in the store; to list them: gpuops runs list"),
         (("history", "disk", "A"), "expected NODE, gpu SERIAL or link A B, found 'disk A'"),
         (("history", "n9"), "no run visited 'n9'"),
-        (("why", "n9"), "nothing is known of 'n9'"),
-        (("runs", "show", "99"), "there is no run 99"),
+        (("why", "n9"), "no record of 'n9'"),
+        (("runs", "show", "99"), "no run 99 in the store"),
     ],
 )
 def test_wrong_words_are_one_sentence(project, words, sentence):

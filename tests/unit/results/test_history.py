@@ -71,9 +71,7 @@ def test_findings_of_the_fleet_are_compared(path):
     assert told(history.diff(path, [2, 3]).changes.gone) == [":leaf L3"]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "sentence"), [([], "no validation is kept yet"), ([7], "there is no run 7 in the store")]
-)
+@pytest.mark.parametrize(("numbers", "sentence"), [([], "no validation is kept yet"), ([7], "no run 7 in the store")])
 def test_a_run_that_is_not_there_is_one_sentence(path, numbers, sentence):
     with pytest.raises(InputError, match=sentence):
         history.diff(path, numbers)
@@ -139,7 +137,7 @@ def test_what_is_not_known_is_one_sentence(path):
         history.of_part(path, "X")
     with pytest.raises(InputError, match="nothing was measured between a and b"):
         history.of_link(path, "a", "b")
-    with pytest.raises(InputError, match="nothing is known of 'x1'"):
+    with pytest.raises(InputError, match="no record of 'x1'"):
         history.why(path, "x1")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from gpuops.errors import format_count
 from gpuops.judging import SEVERITIES
 from gpuops.report.page import Page, clean
+from gpuops.report.past.wording import format_parts, format_time, format_times
 from gpuops.results.history import Explanation
 from gpuops.store.records import KeptFinding
 
@@ -23,28 +24,29 @@ def lines(why: Explanation, page: Page) -> Iterator[str]:
 
 
 def _rows(why: Explanation) -> Iterator[tuple[str, str]]:
-    models = Counter(part.model or part.kind for part in why.parts if part.is_there)
-    parts = ", ".join(f"{count} {model}" for model, count in models.items())
+    parts = format_parts(part for part in why.parts if part.is_there)
     yield why.node, parts or "no part with a serial number is known"
     if why.event:
-        since = f"since {_time(why.event.at)}, by {why.event.who}: {why.event.why}"
+        since = f"since {format_time(why.event.at)}, by {why.event.who}: {why.event.why}"
         yield "state", f"{why.event.state} {since}"
     if why.latest:
         latest = why.latest
         saw = f"; {latest.visit.why}" if latest.visit.why else ""
-        yield "last run", f"{latest.run} ({latest.verb}, {_time(latest.at)}): {latest.visit.status}{saw}"
+        yield "last run", f"{latest.run} ({latest.verb}, {format_time(latest.at)}): {latest.visit.status}{saw}"
     standing = sorted(why.standing, key=_rank)
     yield from (("finding", _finding(finding)) for finding in standing[:_MOST])
     if len(standing) > _MOST:
         yield "", f"{len(standing) - _MOST} more findings: --json lists them"
     if not standing:
-        yield "finding", "none stands"
+        yield "finding", "none"
     earlier = Counter(f"{finding.key.part} {finding.key.check}" for finding in why.gone)
     if earlier:
         yield "earlier", ", ".join(f"{what} ({format_count(n, 'time')})" for what, n in earlier.most_common(_MOST))
     for part, failures in why.part_failures:
         yield "part", f"{part.slot} {part.serial}: {format_count(failures, 'failure')} on record"
-    yield from (("tried", f"{_time(event.at)} {event.who}: {event.state}, {event.why}") for event in why.tried[-3:])
+    yield from (
+        ("tried", f"{format_time(event.at)} {event.who}: {event.state}, {event.why}") for event in why.tried[-3:]
+    )
     for finding in standing[:1]:
         yield "do next", finding.fix
     if not standing:
@@ -57,11 +59,5 @@ def _rank(finding: KeptFinding) -> tuple[int, dt.datetime]:
 
 
 def _finding(finding: KeptFinding) -> str:
-    lasted = finding.last_at - finding.first_at
-    how_long = f"{lasted.days} d" if lasted.days else f"{lasted.seconds // 3600} h"
-    times = f"since {_time(finding.first_at)} ({how_long}, {format_count(finding.times, 'run')})"
-    return f"{finding.severity}: {finding.key.part} {finding.key.check}: {finding.message}; {times}"
-
-
-def _time(at: dt.datetime) -> str:
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+    what = f"{finding.severity}: {finding.key.part} {finding.key.check}: {finding.message}"
+    return f"{what}; {format_times(finding)}"
