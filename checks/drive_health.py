@@ -47,7 +47,7 @@ def drive_health(
         yield NotApplicable("the disks of a guest have no health log") if guest and not health.needs_root else health
         return
     for drive in drives:
-        log = health.get(drive.name, Unknown(f"{drive.name} was not asked for its health log"))
+        log = health.get(drive.name, Unknown(f"{drive.name} was not queried for its health log"))
         if not isinstance(log, Unknown):
             yield from _judged(drive, log)
         elif not guest:

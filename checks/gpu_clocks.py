@@ -19,7 +19,7 @@ _JUDGED_ELSEWHERE = frozenset(
     needs=gpus,
     severity="warn",
     tags=("quick", "gpu", "nvidia-smi"),
-    catches="clocks that somebody lowered or locked for a test: one slow GPU slows down the whole job",
+    catches="clocks that were lowered or locked for a test: one slow GPU slows down the whole job",
     fix="nvidia-smi -i GPU -rac, and nvidia-smi -i GPU -rgc",
 )
 def gpu_clocks(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | NotApplicable]:

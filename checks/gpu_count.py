@@ -83,7 +83,7 @@ class _Sources:
     """Addresses of GPUs by source.
 
     ``gpus`` are those of all sources. ``foreign`` are those that another driver serves. ``in_kernel`` is the kernel's
-    number of devices of these models, None if that cannot be told.
+    number of devices of these models, None if that is unknown.
     """
 
     answer: Smi
@@ -207,9 +207,9 @@ def _foreign_drivers(devices: tuple[PciDevice, ...] | Unknown) -> dict[str, str]
 
 
 def _known_to_kernel(devices: tuple[PciDevice, ...] | Unknown, answer: Smi) -> int | None:
-    """Return how many devices of the models that nvidia-smi lists are on the bus; None if that cannot be told.
+    """Return how many devices of the models that nvidia-smi lists are on the bus; None if that is unknown.
 
-    The kernel's list has no domains, so a place that several devices share tells nothing.
+    The kernel's list has no domains, so a place that several devices share shows nothing.
     """
     listed = () if isinstance(devices, Unknown) else devices
     places = {gpu.address[5:] for gpu in answer.gpus}

@@ -210,7 +210,7 @@ def _state_fix(port: IbPort) -> str:
     if port.state.lower().startswith(("init", "arm")):
         return "start the subnet manager, or find out why it does not bring up this port"
     if port.phys_state.lower() == "disabled" and port.link_layer == "InfiniBand":
-        return f"somebody disabled the port: find out why, then enable it (mlxlink -d {port.device} --port_state UP)"
+        return f"the port is disabled: find out why, then enable it (mlxlink -d {port.device} --port_state UP)"
     if port.phys_state.lower() == "disabled":
         return f"bring up the interface of {port.device} (ip link); if it is up, reseat or clean the optic"
     if port.phys_state.lower() == "polling":

@@ -1,4 +1,4 @@
-"""The driver stays loaded on every GPU while nobody uses it (persistence mode)."""
+"""The driver stays loaded on every GPU also while no process uses it (persistence mode)."""
 
 from collections.abc import Iterator
 

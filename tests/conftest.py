@@ -17,7 +17,7 @@ from gpuops.transport.connections import Connections
 CI = os.environ.get("GPUOPS_CI") == "1"
 hypothesis.settings.register_profile(
     "gpuops",
-    deadline=None,  # a busy machine is no fault
+    deadline=None,  # a busy machine is not a fault
     max_examples=100 if CI else 25,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )

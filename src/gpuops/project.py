@@ -62,7 +62,7 @@ class Project:
     folder: Path = Path()
     state_folder: Path | None = None
     notice: str = ""
-    """What to tell a person about the place of the store; empty if it is where one expects it."""
+    """Notice about the place of the store; empty if it is where one expects it."""
     shadow: tuple[tuple[str, Where], ...] = ()
     max_closed_run: Cap = Cap(percent=10)
     max_closed_day: Cap = Cap(percent=20)
@@ -181,7 +181,7 @@ def load_project(folder: Path | None = None) -> Project:
     """Return the settings of ``folder``, the default settings if None.
 
     Raise `gpuops.errors.DocumentError` if gpuops.yml is wrong, and `gpuops.errors.ContentError` if it, or its folder,
-    belongs to another user or others may write it: whoever writes it says which hosts are meant.
+    belongs to another user or others may write it: whoever can write it chooses the hosts.
     """
     if folder is None or not (folder / FILE).exists():
         return Project(folder=folder or Path(), state_folder=user_state_folder(os.environ))

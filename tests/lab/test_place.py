@@ -58,7 +58,7 @@ def validated(lab, plant):
 
 def test_nodes_that_were_validated_a_moment_ago_are_not_asked_again(validated):
     (done, document), commands = asked(validated, lambda: place(validated, "--layout", "dp=2,tp=8"))
-    assert "3 nodes as validate saw them (run 2, " in done.stderr
+    assert "using run 2 of validate for 3 nodes (" in done.stderr
     assert "excluded: gpu02: fails gpu-lost" in done.stderr
     assert [node["name"] for node in document["nodes"]] == ["gpu01", "gpu03"]
     fresh, all_commands = asked(validated, lambda: place(validated, "--layout", "dp=2,tp=8", "--fresh"))

@@ -30,7 +30,7 @@ _GRACE_SECONDS = 30.0
 _TIMED_OUT = (124, 137)  # of timeout(1): ended by TERM, ended by KILL
 _CANNOT_CREATE = 73
 _ROOT = "as root"
-"""The first line of the script's output, so that a refusal of sudo is told apart."""
+"""The first line of the script's output, so that a refusal of sudo can be recognized."""
 _ALONE_SECONDS = 150
 """The guard on the node waits so long for the next question, once the script that ran the report has ended."""
 # timeout(1) leads a process group, which has everything that the report started. The report has files in /tmp itself,

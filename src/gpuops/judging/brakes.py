@@ -47,7 +47,7 @@ def in_shadow(verdict: Verdict) -> Verdict:
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver]) -> list[Verdict]:
     """Return the verdicts without the findings that ``waivers`` cover, which become their ``waived``.
 
-    What could not look because of such a finding is unknown again: nobody waived that.
+    What could not look because of such a finding is unknown again: that was not waived.
     """
     verdicts = list(verdicts)
     if not waivers:

@@ -19,7 +19,7 @@ EXPIRED = "waiver-expired"
 _REQUIRED = ("check", "reason", "author", "expires")
 _KEYS = ("check", "hosts", "part", "code", "reason", "author", "expires")
 _LONGEST = dt.timedelta(days=366)
-"""A year, so that nobody waives a fault for good; our own choice."""
+"""A year, so that no fault is waived for good; our own choice."""
 
 
 @dataclass(frozen=True)

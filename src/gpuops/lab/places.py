@@ -29,7 +29,7 @@ class Places:
 
     @property
     def present(self) -> bool:
-        """True unless somebody deleted the directory."""
+        """True unless the directory was deleted."""
         return self.key.exists()
 
     @property
@@ -76,7 +76,7 @@ class Places:
         return state if isinstance(state, dict) else {}
 
     def write_state(self, state: Mapping[str, object]) -> None:
-        """Record what runs here, for whoever stops it or cleans up."""
+        """Record what runs here, so that it can be stopped and cleaned up."""
         self.state.write_text(json.dumps(state), encoding="utf-8")
 
     def clear(self) -> None:

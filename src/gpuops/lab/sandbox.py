@@ -192,7 +192,7 @@ class Sandbox:
         return self.host(name) / "root" / "boot" / "grub" / "grub.cfg"
 
     def units(self, name: str) -> list[str]:
-        """Return the services that somebody wrote into a host's /etc/systemd/system."""
+        """Return the services that were written into a host's /etc/systemd/system."""
         return [path.stem for path in (self.host(name) / "root" / "etc" / "systemd" / "system").glob("*.service")]
 
     async def start(self, name: str, unit: str) -> None:

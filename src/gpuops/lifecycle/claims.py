@@ -29,7 +29,7 @@ class Claims:
             try:
                 fcntl.flock(self._held[node], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.pread(self._held[node], 1000, 0).decode(errors="replace") or "somebody"
+                holder = os.pread(self._held[node], 1000, 0).decode(errors="replace") or "an unknown process"
                 raise LockedError(f"{node}: in use by {holder}; wait for it to finish") from None
             os.ftruncate(self._held[node], 0)
             os.pwrite(self._held[node], who.encode(), 0)

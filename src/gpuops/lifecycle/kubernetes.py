@@ -50,7 +50,7 @@ class KubernetesScheduler:
         return self._kubectl(nodes, ("taint", "node"), taint) | self._kubectl(nodes, ("annotate", "node"), note)
 
     def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Remove the taint of gpuops; a node that somebody else cordoned stays cordoned, and is reported."""
+        """Remove the taint of gpuops; a node that another user cordoned stays cordoned, and is reported."""
         nodes = self._nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
@@ -100,7 +100,7 @@ class KubernetesScheduler:
 
 
 def _drained_by_others(nodes: Mapping[str, _Node]) -> dict[str, str]:
-    why = "cordoned by somebody else; to hand it over: kubectl uncordon"
+    why = "cordoned by another user; to hand it over: kubectl uncordon"
     return {host: f"{why} {node.name}" for host, node in nodes.items() if node.is_cordoned}
 
 

@@ -22,7 +22,7 @@ class Scheduler(Protocol):
         """Return the nodes that are not drained, or on which jobs still run."""
 
     def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Return the nodes that somebody else drained, with what would hand each one over."""
+        """Return the nodes that another user drained, with what would hand each one over."""
 
 
 class NoScheduler:

@@ -25,7 +25,7 @@ class SlurmScheduler:
         self._sleep = sleep
 
     def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
-        """Drain nodes; a node that somebody else drained keeps that reason."""
+        """Drain nodes; a node that another user drained keeps that reason."""
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
@@ -51,7 +51,7 @@ class SlurmScheduler:
         return {host: f"{_state_and_reason(node)} in Slurm" for host, node in nodes.items() if not _is_empty(node)}
 
     def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Return the nodes with somebody else's reason; none if Slurm does not answer, which `drain` reports."""
+        """Return the nodes with another user's reason; none if Slurm does not answer, which `drain` reports."""
         nodes = self._slurm.nodes(hosts)
         return {} if isinstance(nodes, Unknown) else _drained_by_others(nodes)
 
@@ -89,12 +89,12 @@ def _is_empty(node: SlurmNode) -> bool:
 
 
 def _is_drained_by_others(node: SlurmNode) -> bool:
-    """Return True if somebody else drained it, or measures on it; a drain by Slurm itself is nobody's decision."""
+    """Return True if another user drained it or measures on it; a drain by Slurm itself is no user's decision."""
     return _is_drained(node) and node.drained_by != "slurm" and not _is_ours(node)
 
 
 def _is_ours(node: SlurmNode) -> bool:
-    """Return True if gpuops drained it for its life cycle; a state that gpuops does not have is somebody else's."""
+    """Return True if gpuops drained it for its life cycle; a state that gpuops does not have is another user's."""
     return node.drained_by == "lifecycle" and node.reason.tag in STATES
 
 
@@ -106,7 +106,7 @@ def _whose(node: SlurmNode) -> str:
     if node.drained_by == "lease":
         return f"another gpuops is measuring it: {_state_and_reason(node)}"
     hand_over = f"scontrol update NodeName={node.name} State=DRAIN Reason={lifecycle_reason('new')}"
-    return f"drained by somebody else: {_state_and_reason(node)}; to hand it over: {hand_over}"
+    return f"drained by another user: {_state_and_reason(node)}; to hand it over: {hand_over}"
 
 
 def _state_and_reason(node: SlurmNode) -> str:

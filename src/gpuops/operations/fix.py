@@ -21,7 +21,7 @@ from gpuops.workspace import Workspace
 
 _MOST_BUNDLES = 20
 _REPORT_SECONDS = 300.0
-"""Time for nvidia-bug-report.sh, which is shorter than for a bundle alone: somebody waits for the fix."""
+"""Time for nvidia-bug-report.sh, which is shorter than for a bundle alone: an operator waits for the fix."""
 
 
 def fix(work: Workspace, request: FixRequest) -> Repair:

@@ -69,7 +69,7 @@ def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
 def _run(runs: Runs, number: int) -> KeptRun:
     run = runs.run(number)
     if run is None:
-        raise InputError(f"there is no run {number} in the store; see gpuops runs list")
+        raise InputError(f"no run {number} in the store; to list them: gpuops runs list")
     return run
 
 
@@ -78,7 +78,7 @@ def why(path: Path, node: str) -> Explanation:
     with Store(path, create=False) as store, Runs(path, create=False) as runs:
         events, watched, known = store.history(node), runs.watched(), store.latest_by_node()
         if not events and node not in watched:
-            raise InputError(f"nothing is known of {node!r}{did_you_mean(node, [*watched, *known]) or ''}")
+            raise InputError(f"no record of {node!r}{did_you_mean(node, [*watched, *known]) or ''}")
         findings, parts = runs.findings(node), tuple(runs.parts_of(node))
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes]
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]

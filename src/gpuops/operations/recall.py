@@ -120,8 +120,8 @@ def _note(work: Workspace, visits: Sequence[KeptVisit]) -> None:
     newest = max(visits, key=lambda visit: visit.run)
     age = (dt.datetime.now(dt.timezone.utc) - min(visit.at for visit in visits)).total_seconds()
     ago = f"{age / 60:.0f} min" if age > 90 else f"{age:.0f} s"
-    which = f"run {newest.run}, {ago} ago"
-    work.note(f"{format_count(len(visits), 'node')} as validate saw them ({which}); --fresh asks them again")
+    nodes = format_count(len(visits), "node")
+    work.note(f"using run {newest.run} of validate for {nodes} ({ago} ago); --fresh queries them again")
 
 
 def _when(finding: KeptFinding) -> str:

@@ -158,7 +158,7 @@ def find(folder: Path, run: str) -> Path:
     path = folder / run / _FILE
     if not _NAME.fullmatch(run) or not path.is_file():
         runs = [file.parent.name for file in folder.glob(f"*/{_FILE}")]
-        raise InputError(f"there is no run {run} in {folder}{did_you_mean(run, runs)}")
+        raise InputError(f"no run {run} in {folder}{did_you_mean(run, runs)}")
     return path
 
 

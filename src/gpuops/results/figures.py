@@ -1,6 +1,6 @@
 """The numbers of a node that are worth keeping, by name: ``gpu3.temperature_celsius``, ``mlx5_0.symbol_error``.
 
-Counters, which only grow until a reboot or a reset, are told apart from readings by `is_counter`.
+Counters, which only grow until a reboot or a reset, are distinguished from readings by `is_counter`.
 """
 
 from __future__ import annotations

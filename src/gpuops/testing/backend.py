@@ -18,7 +18,7 @@ _parse_hostspec = testinfra.backend.parse_hostspec
 
 
 class AsUser(str):
-    """Command line ``sudo …`` as testinfra writes it; ``inner`` is what ``user`` (None: root) shall run."""
+    """Command line ``sudo …`` as testinfra writes it; ``inner`` is the command to run as ``user`` (None: root)."""
 
     __slots__ = ("inner", "user")
     inner: str

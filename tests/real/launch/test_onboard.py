@@ -88,7 +88,7 @@ def test_nothing_is_changed_where_the_preflight_objects(gpuops, shell):
 def test_a_node_that_somebody_else_drained_is_left_alone(gpuops, shell, slurm_states):
     shell("scontrol update NodeName=node11 State=DRAIN Reason='fan swap, T812'")
     told = onboard(gpuops, "node11", code=3)
-    assert "facts stopped: drained by somebody else: drained (fan swap, T812)" in told
+    assert "facts stopped: drained by another user: drained (fan swap, T812)" in told
     assert slurm_states()["node11"] == ("drained", "fan swap, T812")
     assert states(gpuops)["node11"] == "new"
     shell("! test -e /run/purpose", "node11")

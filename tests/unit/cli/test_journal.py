@@ -45,5 +45,5 @@ def test_an_edited_journal_is_named(verify, tmp_path):
 
 
 def test_a_run_that_is_not_there_names_its_neighbour(verify):
-    with pytest.raises(InputError, match=r'there is no run run-3 in .*; did you mean "run-[12]"'):
+    with pytest.raises(InputError, match=r'no run run-3 in .*; did you mean "run-[12]"'):
         verify("run-3")

@@ -115,7 +115,7 @@ def test_the_scheduler_is_asked_for_our_own_job_and_hung_up_in_the_end(project, 
 def test_what_somebody_else_drained_stays_so(project, gpuops, slurm):
     make(project, "drained")
     (project / "bin" / "sinfo.state").write_text("drained fan swap, T812\n")
-    assert "drained by somebody else: drained (fan swap, T812)" in gpuops("admit", HERE, code=1)
+    assert "drained by another user: drained (fan swap, T812)" in gpuops("admit", HERE, code=1)
     assert slurm() == "drained fan swap, T812"
     assert json.loads(gpuops("state", "list", "--json"))["hosts"][HERE]["state"] == "drained"
 

@@ -124,8 +124,8 @@ def test_who_holds_many_nodes_is_told_for_the_first(capsys):
         (["nothing"], 'no playbook named "nothing"'),
         (["p.yml", "--tags", "flies"], 'no step has the tag "flies"; did you mean "files"'),
         (["p.yml", "--start-at", "tel"], 'no step has the name "tel"'),
-        (["p.yml", "--resume", "r1"], "there is no run r1 in user-state/gpuops/runs"),
-        (["p.yml", "--retry", "r1"], "there is no run r1 in user-state/gpuops/runs"),
+        (["p.yml", "--resume", "r1"], "no run r1 in user-state/gpuops/runs"),
+        (["p.yml", "--retry", "r1"], "no run r1 in user-state/gpuops/runs"),
         (["p.yml", "-i", "a,b", "-l", "c"], '"c"'),
     ],
 )

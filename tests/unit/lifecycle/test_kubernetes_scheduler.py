@@ -68,7 +68,7 @@ def test_opening_takes_our_taint_away(scheduler, cluster, hosts):
 
 
 def test_a_cordon_is_left_alone_and_told(scheduler, cluster, hosts):
-    told = {"cordoned": "cordoned by somebody else; to hand it over: kubectl uncordon cordoned"}
+    told = {"cordoned": "cordoned by another user; to hand it over: kubectl uncordon cordoned"}
     assert scheduler.resume(hosts("cordoned")) == told
     assert scheduler.drained_by_others(hosts("cordoned", "free", "ours", "other")) == told
     assert cluster.changed == []

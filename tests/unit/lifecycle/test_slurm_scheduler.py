@@ -46,7 +46,7 @@ def test_what_slurm_itself_found_wanting_is_closed_and_opened_by_us(scheduler, m
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("theirs", f"drained by somebody else: drained (fan swap, T812); to hand it over: {HAND_OVER}"),
+        ("theirs", f"drained by another user: drained (fan swap, T812); to hand it over: {HAND_OVER}"),
         ("leased", "another gpuops is measuring it: drained (gpuops:1f2e3d4c)"),
     ],
 )

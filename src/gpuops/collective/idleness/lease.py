@@ -21,7 +21,7 @@ class Lease:
 
     ``mode`` is a project's ``lease``. A ``reservation`` is the safer mode: Slurm refuses it if a job runs or another
     reservation exists, and it expires after ``minutes``. A ``drain`` is recognized by its reason, which names this
-    lease; a node that somebody else drained is neither taken nor resumed. A job may start just before the drain, so
+    lease; a node that another user drained is neither taken nor resumed. A job may start just before the drain, so
     nodes must be inspected again. A node that gpuops keeps drained during onboarding or repair needs no lease. ``note``
     receives the nodes that could not be given back.
     """
@@ -68,7 +68,7 @@ class Lease:
         self._held.clear()
 
     def _still_ours(self) -> list[str]:
-        """Return the nodes whose lease is still ours to end; a drain with another reason belongs to somebody else."""
+        """Return the nodes whose lease is still ours to end; a drain with another reason belongs to another user."""
         if self._mode != "drain" or not self._held:
             return list(self._held)
         nodes = self._slurm.nodes(list(self._held.values()))

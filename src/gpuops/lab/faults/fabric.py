@@ -64,7 +64,7 @@ FAULTS = (
     Fault(
         "gpu",
         "fabric-degraded",
-        "its way through the fabric has less bandwidth",
+        "its route through the fabric has less bandwidth",
         _fabric(bandwidth="Degraded"),
         found_by=("fabric-manager",),
     ),

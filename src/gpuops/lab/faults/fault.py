@@ -20,8 +20,8 @@ _WHOLE = 100
 class Fault:
     """One kind of fault: ``takes`` describes the value after ``=``; without a ``default`` the value is required.
 
-    ``found_by`` are the checks that name it, also under load or as an effect; none for what is no fault of the node, or
-    shows in its sessions only.
+    ``found_by`` are the checks that name it, also under load or as an effect; none for what is not a fault of the
+    node, or shows in its sessions only.
     """
 
     subject: Subject

@@ -90,7 +90,7 @@ FAULTS = (
         _was_read_only,
         found_by=("mounts",),
     ),
-    Fault("host", "damaged", "a file system is damaged, and goes on", _damaged, found_by=("mounts",)),
+    Fault("host", "damaged", "a file system is damaged and stays mounted", _damaged, found_by=("mounts",)),
     Fault("host", "not-mounted", "a file system of /etc/fstab is not mounted", _not_mounted, found_by=("mounts",)),
     Fault("host", "nfs-silent", "an NFS server does not answer", _server_silent, found_by=("mounts",)),
     Fault("host", "nfs-back", "healthy: an NFS server did not answer, and does again", _server_back),

@@ -206,7 +206,7 @@ FAULTS = (
     Fault(
         "gpu",
         "route-unhealthy",
-        "its way through the NVLink fabric is unhealthy",
+        "its route through the NVLink fabric is unhealthy",
         _route_unhealthy,
         found_by=("fabric-manager",),
     ),

@@ -178,7 +178,7 @@ FAULTS = (
     Fault(
         "gpu",
         "application-clocks",
-        "somebody set its clocks lower",
+        "its application clocks were set lower",
         _application_clocks,
         takes="MHZ",
         default="1200",

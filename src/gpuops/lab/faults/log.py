@@ -102,12 +102,12 @@ FAULTS = (
     Fault(
         "gpu",
         "probe-failed",
-        "off the bus when the driver was loaded; no Xid says so",
+        "off the bus when the driver was loaded, without an Xid",
         _probe_failed,
         found_by=("gpu-lost",),
     ),
-    Fault("gpu", "reset-required", "it refuses work until a reset; no Xid says so", _reset_required, found_by=("xid",)),
-    Fault("gpu", "recovered", "healthy: an Xid 119 whose reset is done, as Xid 154 says", _recovered),
+    Fault("gpu", "reset-required", "it refuses work until a reset, without an Xid", _reset_required, found_by=("xid",)),
+    Fault("gpu", "recovered", "healthy: an Xid 119 whose reset is done, by Xid 154", _recovered),
     Fault(
         "host", "nouveau", "nouveau has the GPUs, so the driver is not loaded", _nouveau, found_by=("driver-loaded",)
     ),

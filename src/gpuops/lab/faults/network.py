@@ -115,7 +115,7 @@ FAULTS = (
     Fault(
         "nic",
         "traffic-class",
-        "its RoCE packets are marked otherwise",
+        "its RoCE packets have another traffic class",
         _marked,
         "CLASS",
         "106",
@@ -128,7 +128,7 @@ FAULTS = (
     Fault(
         "gpu",
         "nvlink-retrained",
-        "one of its NVLinks retrained so often",
+        "one of its NVLinks retrained COUNT times",
         _retrained,
         "COUNT",
         "505",
@@ -155,9 +155,11 @@ FAULTS = (
         "16.0",
         found_by=("nic-pcie",),
     ),
-    Fault("nic", "hung", "its firmware no longer answers, says the kernel log", _hung, found_by=("nic-log",)),
-    Fault("nic", "hot-module", "its optic is too hot, says the kernel log", _hot_module, found_by=("nic-log",)),
-    Fault("nic", "flapped", "its link went down and came back so often", _flapped, "COUNT", "6", found_by=("nic-log",)),
+    Fault("nic", "hung", "its firmware no longer answers, by the kernel log", _hung, found_by=("nic-log",)),
+    Fault("nic", "hot-module", "its optic is too hot, by the kernel log", _hot_module, found_by=("nic-log",)),
+    Fault(
+        "nic", "flapped", "its link went down and came back COUNT times", _flapped, "COUNT", "6", found_by=("nic-log",)
+    ),
     Fault("nic", "rejected-reads", "harmless lines about rejected register reads", _rejected, "COUNT", "40"),
     Fault("host", "no-peermem", "nvidia-peermem is not loaded", _no_peermem, found_by=("gpudirect-rdma",)),
     Fault(

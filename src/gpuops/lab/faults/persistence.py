@@ -1,4 +1,4 @@
-"""Faults of the persistence mode, which keeps the driver loaded on GPUs that nobody uses."""
+"""Faults of the persistence mode, which keeps the driver loaded on GPUs that no process uses."""
 
 from __future__ import annotations
 

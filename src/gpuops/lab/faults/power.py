@@ -82,7 +82,7 @@ FAULTS = (
         "NUMBER",
         found_by=("redfish", "bmc"),
     ),
-    Fault("host", "fan-stopped", "a fan stands still", _fan, takes="NUMBER", found_by=("redfish", "bmc")),
+    Fault("host", "fan-stopped", "a fan does not turn", _fan, takes="NUMBER", found_by=("redfish", "bmc")),
     Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error, found_by=("redfish", "bmc")),
     Fault(
         "host",

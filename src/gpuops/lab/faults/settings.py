@@ -59,8 +59,8 @@ FAULTS = (
     Fault(
         "host", "numa-balancing", "the kernel moves pages between NUMA nodes", _balancing, found_by=("kernel-settings",)
     ),
-    Fault("host", "clock-source", "the kernel gave tsc up and uses hpet", _clock_source, found_by=("kernel-settings",)),
-    Fault("host", "memlock", "a session may lock 8 MiB of memory only", _locked_memory, found_by=("kernel-settings",)),
+    Fault("host", "clock-source", "the kernel gave up tsc and uses hpet", _clock_source, found_by=("kernel-settings",)),
+    Fault("host", "memlock", "a session may lock only 8 MiB of memory", _locked_memory, found_by=("kernel-settings",)),
     Fault("host", "library-empty", "libcuda has no contents", _empty_library, found_by=("libraries",)),
     Fault("host", "library-missing", "libcuda.so.1 is missing", _missing_library, found_by=("libraries",)),
     Fault(

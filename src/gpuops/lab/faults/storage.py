@@ -45,7 +45,7 @@ def _degraded(node: Node, _name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("host", "nvme-dead", "the kernel gave an NVMe drive up", _dead, "NUMBER", "3", found_by=("nvme-drives",)),
+    Fault("host", "nvme-dead", "the kernel gave up on an NVMe drive", _dead, "NUMBER", "3", found_by=("nvme-drives",)),
     Fault(
         "host", "nvme-worn", "an NVMe drive has no spare blocks left", _worn, "NUMBER", "1", found_by=("drive-health",)
     ),

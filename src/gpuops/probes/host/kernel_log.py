@@ -269,7 +269,7 @@ def _aer(match: re.Match[str], address: str, seconds: float | None, line: int) -
 
 
 def why_unreadable(answer: Completed, *, shows_events: bool) -> Unknown | None:
-    """Return why the answer to `kernel_log` tells nothing; None if the log was read, or its part shows events."""
+    """Return why the answer to `kernel_log` shows nothing; None if the log was read, or its part shows events."""
     failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
     if answer.out.strip() and (shows_events or not failed):
         return None

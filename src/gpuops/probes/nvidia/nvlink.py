@@ -44,7 +44,7 @@ class GpuLinks:
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
     """Parse ``nvidia-smi nvlink -s``; other (counters), truncated and empty output is `Unknown`.
 
-    An error of one GPU or link is told in ``unread`` of that GPU, and the others are read.
+    An error of one GPU or link is reported in ``unread`` of that GPU, and the others are read.
     """
     gpus: dict[int, GpuLinks] = {}
     links: dict[int, dict[int, NvLink]] = {}

@@ -20,7 +20,7 @@ class Answer:
 def smi_of(answer: Answer) -> Smi | Unknown:
     """Return the typed answer; `Unknown` if it contains neither GPUs nor their number, or no GPU has an address.
 
-    A GPU without an address beside others is left out: it cannot be named, and the number of GPUs tells of it.
+    A GPU without an address beside others is left out: it cannot be named, and the number of GPUs shows it.
     """
     read = [(gpu_of(record, index), record) for index, record in enumerate(answer.records)]
     pairs = [(gpu, record) for gpu, record in read if isinstance(gpu, Gpu)]
