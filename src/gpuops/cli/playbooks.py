@@ -41,4 +41,4 @@ def explain(name: str) -> None:
 
     book = catalogue().playbooks()[name]
     print_lines(page().labelled("", content.about_playbook(book.path), 0))
-    print_lines(plan.list_steps(book))
+    print_lines(plan.list_steps(book, page()))

@@ -49,8 +49,10 @@ def command(
 
     if only["list_tasks"] or only["syntax_check"]:
         book = _playbook(cluster, request)
-        lines = steps.list_steps if only["list_tasks"] else steps.summary
-        output.publish(table=lambda _: lines(book), json=lambda _: steps.steps_json(book))
+        output.publish(
+            table=lambda page: steps.list_steps(book, page) if only["list_tasks"] else steps.summary(book),
+            json=lambda _: steps.steps_json(book),
+        )
         return 0
     plan = chosen(cluster).plan(request)
     if list_hosts:

@@ -35,9 +35,9 @@ def _class(each: LoopbackClass) -> str:
     if each.median is None:
         return "nothing measured"
     low, high = f"{min(each.rates):.3g}", f"{max(each.rates):.3g}"
-    span = low if low == high else f"{low}-{high}"
+    span = f"{low} GB/s" if low == high else f"{low}-{high} GB/s, median {each.median:.3g}"
     limit = f"line rate and PCIe allow {each.limit_gb_per_s:.3g}"
-    return f"{len(each.with_status('ok')):,}/{len(each.hcas):,}   {span} GB/s, median {each.median:.3g}; {limit}"
+    return f"{len(each.with_status('ok')):,}/{len(each.hcas):,}   {span}; {limit}"
 
 
 def _low(each: LoopbackClass, page: Page) -> Iterator[str]:

@@ -158,7 +158,7 @@ def test_wrong_words_are_one_sentence(project, words, sentence):
 def test_without_a_store_nothing_is_made(tmp_path):
     (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
     done = run_gpuops("history", "-i", "prod.yml", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "0 runs of 0 nodes; 0 never failed\n")
+    assert (done.returncode, done.stdout) == (0, "no runs yet; to save one: gpuops validate\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prod.yml"]
 
 

@@ -92,7 +92,7 @@ def test_what_all_share_blames_no_hca():
 def test_a_narrow_slot_is_expected_to_limit_its_hca():
     result = Loopback(tuple(hca(number, 13.9, OLD) for number in range(8)))
     assert code(result) == 0
-    assert "13.9 GB/s, median 13.9; line rate and PCIe allow 14.2" in " ".join(text(result).split())
+    assert "8/8 13.9 GB/s; line rate and PCIe allow 14.2" in " ".join(text(result).split())
 
 
 def test_hcas_of_another_line_rate_are_a_class_of_their_own():

@@ -26,6 +26,6 @@ def command(project: Project, output: Output) -> None:
     with Store(project.store_path, create=False) as store:
         events = store.latest_by_node()
     if not events and output.form == "table":
-        tell("no node has a history yet; onboarding begins one")
+        tell("no node has a state yet; to give it one: gpuops onboard NODE")
     document = {"schema": "gpuops.states/1", "hosts": {name: event_document(event) for name, event in events.items()}}
     output.publish(table=lambda page: states.list_lines(events, page), json=lambda _: json.dumps(document, indent=1))

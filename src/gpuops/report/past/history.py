@@ -97,6 +97,9 @@ def lines(history: History, page: Page) -> Iterator[str]:
 @lines.register
 def fleet_lines(history: FleetHistory, page: Page) -> Iterator[str]:
     """Yield the nodes and parts that failed most often, and the failure rate of each model."""
+    if not history.runs:
+        yield "no runs yet; to save one: gpuops validate"
+        return
     failed = [record for record in history.nodes if record.failures]
     healthy = len(history.nodes) - len(failed)
     yield f"{format_count(history.runs, 'run')} of {format_count(len(history.nodes), 'node')}; {healthy} never failed"

@@ -8,18 +8,19 @@ from typing import Any
 
 from gpuops.playbook.play import Play, Playbook, Share, Step, batches
 from gpuops.playbook.running import BoundPlay
-from gpuops.report.page import clean, fold, format_node_count
+from gpuops.report.page import Page, clean, fold, format_node_count
 
 
-def list_steps(playbook: Playbook) -> Iterator[str]:
+def list_steps(playbook: Playbook, page: Page) -> Iterator[str]:
     """Yield every play with its steps and handlers."""
     for play in playbook.plays:
-        yield f"{clean(play.name)}   hosts {clean(play.hosts)}   serial {_serial(play)}"
+        yield from page.labelled("", f"{clean(play.name)}   hosts {clean(play.hosts)}   serial {_serial(play)}", 0)
         width = max((len(step.id) for step in play.every_step), default=0) + 2
         for step in play.every_step:
             tags = f"   tags {', '.join(sorted(step.tags))}" if step.tags else ""
             role = "   handler" if step in play.handlers else ""
-            yield f"  {step.id:<{width}}{clean(step.name)}   {step.task.name}{role}{clean(tags)}"
+            text = f"{clean(step.name)}   {step.task.name}{role}{clean(tags)}"
+            yield from page.labelled(f"  {step.id}", text, 2 + width)
 
 
 def summary(playbook: Playbook) -> Iterator[str]:
