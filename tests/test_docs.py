@@ -240,7 +240,7 @@ def test_links_lead_somewhere(path):
 
 
 @by_name([*TOLD, ROOT / "Makefile", ROOT / ".ci" / "run"])
-def test_no_path_of_this_machine_is_told(path):
+def test_no_path_of_this_machine_is_reported(path):
     text = path.read_text("utf-8")
     assert f"{ROOT}/" not in text
     assert not re.search(r"(?<![\w.])/(root|work|home/\w+)/", text)

@@ -122,7 +122,7 @@ def test_installed_lab_machines_are_found_from_an_empty_folder(gpuops):
         gpuops("lab", "down")
 
 
-def test_the_installed_version_is_told(gpuops):
+def test_the_installed_version_is_reported(gpuops):
     import gpuops as package
 
     assert gpuops("--version") == f"gpuops, version {package.__version__}\n"

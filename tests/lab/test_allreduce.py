@@ -23,7 +23,7 @@ def allreduce(lab, tmp_path):
     return run
 
 
-def test_nobody_is_accused_on_a_healthy_lab(allreduce):
+def test_healthy_lab_blames_no_part(allreduce):
     code, told, _ = allreduce("--scope", "rail")
     assert (code, told["accused"], told["engine"]["name"]) == (0, [], "nccl-tests")
 

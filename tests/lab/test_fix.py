@@ -85,7 +85,7 @@ def test_after_the_reset_nobody_asks_for_it_again(plant, fix, lab, home, monkeyp
     assert all(finding["severity"] == "info" for finding in host["findings"])
 
 
-def test_gpus_on_which_somebody_computes_are_left_alone(plant, fix, touched):
+def test_gpus_in_use_are_left_alone(plant, fix, touched):
     plant("gpu01:gpu1:remap-pending", "gpu01:gpu0:busy")
     assert "GPUs are in use" in fix("row-remap-pending", "gpu01", "--yes", code=3)
     assert touched("gpu01") == []

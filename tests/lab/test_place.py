@@ -102,7 +102,7 @@ def blame(*keys):
     return RunRecord("allreduce", now, 60.0, "failed", "alice", nodes=nodes, fleet=fleet)
 
 
-def test_what_a_measurement_blamed_gets_no_rank_until_it_is_found_well(lab):
+def test_what_a_measurement_blamed_gets_no_rank_until_it_is_found_healthy(lab):
     slow, leaf = (
         FindingKey(node, "all-reduce-bandwidth", part, "slow")
         for node, part in (("gpu02", "mlx5_3"), (FLEET, "leaf:L3"))

@@ -132,7 +132,7 @@ def test_a_lost_gpu_needs_no_profile_to_be_told(lab, home, plant, without_profil
     assert "power-cycle the node" in done.stdout
 
 
-def test_a_job_of_somebody_else_is_in_the_way_and_is_not_disturbed(preflight, plant, lab):
+def test_a_job_of_another_user_is_in_the_way_and_is_not_disturbed(preflight, plant, lab):
     plant("gpu02:host:busy")
     code, printed = preflight(*MPIRUN)
     assert code == 1
@@ -143,7 +143,7 @@ def test_a_job_of_somebody_else_is_in_the_way_and_is_not_disturbed(preflight, pl
     cluster.clear(lab.folder, ["gpu02"])
 
 
-def test_a_rail_that_is_down_is_told(causes, plant):
+def test_a_rail_that_is_down_is_reported(causes, plant):
     plant("gpu02:mlx5_3:port-down")
     (cause,) = causes(*MPIRUN)
     assert cause[:2] == ("rdma", ["gpu02"])

@@ -29,7 +29,7 @@ def test_every_value_knows_its_place():
     assert str(items[1].map()["c"].where) == "f.yml:4:9"
 
 
-def test_keys_that_are_no_text_to_other_readers_are_told():
+def test_keys_that_are_no_text_to_other_readers_are_reported():
     root = parse("010: a\n22:30: b\nno: c\n'011': d\nplain: e\n", "f.yml")
     assert root.typed_keys == {"010": "int", "22:30": "int", "no": "bool"}
 
@@ -141,7 +141,7 @@ def test_values_for_other_tools_stay_opaque():
 
 
 @pytest.mark.parametrize("text", ['!!int ""', '!!float ""', "!!bool maybe", "!!timestamp x", "!!int x", "!!binary é"])
-def test_a_value_that_does_not_fit_its_tag_is_told(text):
+def test_a_value_that_does_not_fit_its_tag_is_reported(text):
     assert complaint(value(text).plain).startswith("f.yml:1:4: ")
 
 

@@ -356,7 +356,7 @@ def test_a_group_is_judged_node_by_node():
     assert [(f.host, f.check, f.scope) for v in verdicts for f in v.findings] == [("b", "same", "group")]
 
 
-def test_a_finding_without_host_accuses_nobody():
+def test_a_finding_without_host_blames_no_part():
     split = checking(Finding("split", severity="warn"), scope="group")
     verdicts = judge_group(split, {"a": facts("a", one=1), "b": facts("b", one=2)}, PROFILE)
     assert {v.node: v.status for v in verdicts} == {"a": "pass", "b": "pass", "": "warn"}

@@ -72,7 +72,7 @@ def test_a_port_that_is_taken_is_told_with_one_that_is_free(first, links):
     assert cause["change"] == "MASTER_ADDR=n1 MASTER_PORT=29501"
 
 
-def test_a_master_that_is_every_node_itself_is_told(first):
+def test_a_master_that_is_every_node_itself_is_reported(first):
     cause = first(f"{MPIRUN} -x MASTER_ADDR=localhost true")
     assert (cause["rung"], cause["change"]) == ("meeting", "MASTER_ADDR=n1 MASTER_PORT=29500")
 
@@ -90,7 +90,7 @@ def test_two_hosts_that_do_not_reach_each_other_are_told_as_a_pair(first, links,
     assert (cause["rung"], sorted(cause["nodes"])) == ("tcp", ["n2", "n4"])
 
 
-def test_a_host_that_reaches_nobody_is_told_itself(first, links, change):
+def test_a_host_that_reaches_no_other_is_told_itself(first, links, change):
     for name in ("n1", "n2", "n4"):
         place = links.network.addresses[name]
         change(f"ip -n n3 route add unreachable {place}/32", f"ip -n n3 route del unreachable {place}/32")
@@ -99,19 +99,19 @@ def test_a_host_that_reaches_nobody_is_told_itself(first, links, change):
     assert "3 of 3 nodes" in cause["why"]
 
 
-def test_a_host_with_another_mtu_is_told(first, change):
+def test_a_host_with_another_mtu_is_reported(first, change):
     change("ip -n n2 link set eth0 mtu 1400", "ip -n n2 link set eth0 mtu 1500")
     cause = first(f"{MPIRUN} true")
     assert (cause["rung"], cause["nodes"]) == ("mtu", ["n2"])
     assert cause["why"] == "its MTU is 1400, but 1500 on the others"
 
 
-def test_a_switch_that_swallows_whole_packets_is_told(first, change):
+def test_a_switch_that_swallows_whole_packets_is_reported(first, change):
     change("ip link set port-n3 mtu 1400", "ip link set port-n3 mtu 1500")
     cause = first(f"{MPIRUN} true")
     assert (cause["rung"], cause["nodes"]) == ("mtu", ["n3"])
     assert "packets of 1500 bytes do not arrive" in cause["why"]
 
 
-def test_a_program_that_is_on_no_host_is_told(first):
+def test_a_program_that_is_on_no_host_is_reported(first):
     assert first(f"{MPIRUN} ./no-such-program")["change"].endswith("or name a path that they have")

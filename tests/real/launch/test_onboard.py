@@ -85,7 +85,7 @@ def test_nothing_is_changed_where_the_preflight_objects(gpuops, shell):
     shell("! test -e /run/purpose", "node3")
 
 
-def test_a_node_that_somebody_else_drained_is_left_alone(gpuops, shell, slurm_states):
+def test_a_node_that_another_user_drained_is_left_alone(gpuops, shell, slurm_states):
     shell("scontrol update NodeName=node11 State=DRAIN Reason='fan swap, T812'")
     told = onboard(gpuops, "node11", code=3)
     assert "facts stopped: drained by another user: drained (fan swap, T812)" in told

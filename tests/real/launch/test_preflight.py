@@ -41,7 +41,7 @@ def test_what_is_set_where_srun_is_typed_counts_on_the_nodes(preflight):
     assert (code, cause["rung"], cause["change"]) == (1, "interface", "--export=ALL,NCCL_SOCKET_IFNAME=eth0")
 
 
-def test_the_job_that_has_a_node_is_told(preflight, lab):
+def test_the_job_that_has_a_node_is_reported(preflight, lab):
     number = lab.run("sbatch --parsable -w node3 -J train --wrap 'sleep 600'").stdout.strip()
     try:
         running = (
@@ -67,6 +67,6 @@ def test_a_node_where_slurm_starts_nothing_is_told_with_its_words(preflight, lab
     assert cause["why"].startswith("srun does not start here: srun: ")
 
 
-def test_a_node_that_slurm_does_not_have_is_told(preflight):
+def test_a_node_that_slurm_does_not_have_is_reported(preflight):
     code, found = preflight("srun -w node2,node77 true")
     assert (code, found["causes"][0]["why"]) == (1, "the inventory has no node77")

@@ -49,7 +49,7 @@ def test_a_key_that_is_not_the_expected_one_is_not_even_written(node):
     assert "0 failed" in node.provision("node.yml", *REPOSITORY)
 
 
-def test_a_repository_that_somebody_else_signed(node):
+def test_a_repository_that_another_user_signed(node):
     node.repository.publish(signed_by="stranger")
     assert "NO_PUBKEY" in node.provision("node.yml", code=1)
     node.repository.publish()

@@ -91,7 +91,7 @@ def test_one_of_two_that_must_be_equal_is_not_changed_alone(versions):
     assert found.changes == []
 
 
-def test_a_version_that_the_repository_lost_is_told(versions):
+def test_a_version_that_the_repository_lost_is_reported(versions):
     found = versions.look("package_set", {"names": list(NAMES), "version": "580.1.1"})
     assert any("580.1.1" in later.why for later in found.later)
 

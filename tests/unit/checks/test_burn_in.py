@@ -37,7 +37,7 @@ class TestPace:
         (finding,) = judged("burn-in-pace", gb_per_s=(450.0, 451.0, 380.0, 450.0)).findings
         assert (finding.expected, finding.found, finding.unit) == (405.0, 380.0, "GB/s")
 
-    def test_a_tenth_less_is_well(self, judged):
+    def test_a_tenth_less_is_healthy(self, judged):
         assert judged("burn-in-pace", gb_per_s=(450.0, 450.0, 405.0)).status == "pass"
 
     def test_a_round_that_failed_is_a_finding(self, judged):

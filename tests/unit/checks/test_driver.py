@@ -135,14 +135,14 @@ class TestDriverAgrees:
         assert [node for node, v in verdicts.items() if v.status == "fail"] == ["n1", "n3"]
 
     @pytest.mark.parametrize("versions", [("1", "2"), ("1", "1", "2", "2"), ("1", "2", "3"), ("1", "1", "2", "3")])
-    def test_a_split_accuses_nobody(self, fleet, versions):
+    def test_a_split_blames_no_part(self, fleet, versions):
         verdicts = fleet(*versions)
         finding = only(verdicts.pop(""))
         assert (finding.host, finding.severity) == ("", "warn")
         assert finding.message.startswith("split: 1 on ")
         assert {v.status for v in verdicts.values()} == {"pass"}
 
-    def test_one_node_has_nobody_to_compare_with(self, fleet):
+    def test_one_node_has_no_node_to_compare_with(self, fleet):
         assert fleet("1")["n0"].status == "skipped"
 
     def test_nodes_that_do_not_tell_are_unknown_and_do_not_vote(self, fleet):

@@ -134,7 +134,7 @@ class TestS19:
                 assert answer not in ((), {}, []), probe.name
         assert h100
 
-    def test_a_result_that_nobody_mapped_is_told(self, h100):
+    def test_a_result_that_nobody_mapped_is_reported(self, h100):
         # NVIDIA/NVSentinel, pull request 1826
         assert judged(h100, diagnosis(("memory", "Degraded"))).status == "unknown"
         assert judged(h100, table(("PCIe", "Perhaps"))).status == "unknown"

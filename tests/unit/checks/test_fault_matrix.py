@@ -115,7 +115,7 @@ def test_the_inventory_need_not_name_the_profile(machine):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_mixes_of_one_to_four_faults_are_named_and_nobody_else(machine):
+def test_mixes_of_one_to_four_faults_are_named_and_no_other_part(machine):
     chance = random.Random(f"mixes of {machine}")
     shown = [fault for fault, text in cases(machine) if alone(machine, text)[0] and fault.name not in BLINDING]
     for _ in range(MIXES):

@@ -228,7 +228,7 @@ def seven_rails(machine, *events):
     return machine.but(ib_ports=(*rails, EDR), topo=DARK, nic_log=NicLog(events))
 
 
-def test_a_rail_that_did_not_start_is_missing_and_the_storage_nic_is_well(h100):
+def test_a_rail_that_did_not_start_is_missing_and_the_storage_nic_is_healthy(h100):
     dead = NicEvent("not-started", "0000:c0:00.0", "", REFUSED, 131.0)
     finding = only(seven_rails(h100, dead).judge("ib-ports"))
     assert (finding.part, finding.expected, finding.found) == ("rails", 8, 7)

@@ -62,7 +62,7 @@ class TestSXid:
         assert only(machine.but(nvlink=Unknown("not asked")).judge("sxid")).severity == "reset"
         assert only(machine.with_gpu(1, fabric_status="Unknown Error").judge("sxid")).severity == "reset"
 
-    def test_a_switch_that_cooled_down_is_well(self, h100):
+    def test_a_switch_that_cooled_down_is_healthy(self, h100):
         hot, cool = sxid(10004, "non-fatal", "thermal", line=3), sxid(10005, "non-fatal", "thermal", line=9)
         assert only(h100.with_log(hot).judge("sxid")).severity == "warn"
         assert h100.with_log(hot, cool).judge("sxid").status == "pass"

@@ -207,7 +207,7 @@ class TestSmiErrors:
         assert fix in finding.fix
         assert finding.severity in SEVERITIES
 
-    def test_every_card_that_it_names_is_told(self, h100):
+    def test_every_card_that_it_names_is_reported(self, h100):
         error = SmiError("inforom", "infoROM is corrupted", (LOST, "0000:1b:00.0"))
         machine = h100.seeing(*h100.values["gpus"], error=error)
         assert machine.findings() == [("smi-errors", "gpu0"), ("smi-errors", "gpu5")]

@@ -100,7 +100,7 @@ def test_a_parameter_too_many_and_one_too_few():
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_a_tie_blames_nobody(count):
+def test_a_tie_blames_no_part(count):
     half = [node(n, **machine(n, kernel="5.15.0-91")) for n in range(count // 2)]
     verdicts = judged(*half, *(node(n, **machine(n)) for n in range(count // 2)))
     (split,) = [f for v in verdicts for f in v.findings]

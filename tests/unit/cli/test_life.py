@@ -112,7 +112,7 @@ def test_the_scheduler_is_asked_for_our_own_job_and_hung_up_in_the_end(project, 
     assert [(scheduler.own_job, scheduler.transport._closed) for scheduler in schedulers] == [("17", True)]
 
 
-def test_what_somebody_else_drained_stays_so(project, gpuops, slurm):
+def test_what_another_user_drained_stays_so(project, gpuops, slurm):
     make(project, "drained")
     (project / "bin" / "sinfo.state").write_text("drained fan swap, T812\n")
     assert "drained by another user: drained (fan swap, T812)" in gpuops("admit", HERE, code=1)
@@ -127,7 +127,7 @@ def test_what_somebody_else_drained_stays_so(project, gpuops, slurm):
         ("new", True, "it is new (as a test has it); gpuops onboard"),
     ],
 )
-def test_nobody_is_admitted_without_proof(project, gpuops, slurm, state, gates, told):
+def test_no_node_is_admitted_without_proof(project, gpuops, slurm, state, gates, told):
     make(project, state, gates=gates)
     (project / "bin" / "sinfo.state").write_text(f"drained gpuops:{state} x\n")
     assert told in gpuops("admit", HERE, code=1)
@@ -174,7 +174,7 @@ def test_a_drain_that_has_to_wait_says_for_what(gpuops):
 
 
 @pytest.mark.usefixtures("working")
-def test_ctrl_c_ends_a_wait_for_jobs_and_what_was_drained_is_told(gpuops, monkeypatch):
+def test_ctrl_c_ends_a_wait_for_jobs_and_what_was_drained_is_reported(gpuops, monkeypatch):
     class Pressed(threading.Event):
         def wait(self, _seconds=None):
             raise KeyboardInterrupt
@@ -198,7 +198,7 @@ def test_another_thread_may_cancel_a_wait_for_jobs(project):
     assert stop.value.partial.interrupted
 
 
-def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_told(project, gpuops):
+def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_reported(project, gpuops):
     (project / "gpuops.yml").write_text("inventory: inventory.yml\n")
     assert "names no scheduler" in gpuops("drain", HERE, "--reason", "x")
 

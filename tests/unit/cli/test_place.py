@@ -154,7 +154,7 @@ def test_what_cannot_be_placed_is_refused_with_the_reason(project, name):
     assert done.stdout == "" or "│" not in done.stdout
 
 
-def test_a_slow_layout_may_be_forced_and_that_is_told(project):
+def test_a_slow_layout_may_be_forced_and_that_is_reported(project):
     done = run("--layout", "tp=8", "--force")
     assert done.exit_code == 0
     assert "gpuops: forced: tp=8 does not fit the 4 GPUs" in done.output

@@ -97,7 +97,7 @@ def test_one_node_is_told_in_the_singular():
     assert cause.why == "the command needs 2 nodes, but 1 is selected"
 
 
-def test_the_right_count_is_in_nobodys_way():
+def test_the_right_count_is_not_in_the_way():
     assert not list(causes.count(LaunchCommand("torchrun", "torchrun", count=8), EIGHT, SIX))
     assert not list(causes.count(LaunchCommand("mpirun", "x"), EIGHT, SIX))
 
@@ -110,7 +110,7 @@ def test_gpus_that_programs_cannot_use_are_told_with_their_part():
     assert list(causes.gpus(verdicts)) == [Cause("gpus", ("b",), "GPU 5: fell off the bus", fix)]
 
 
-def test_equal_nodes_are_in_nobodys_way():
+def test_equal_nodes_are_not_in_the_way():
     assert not list(causes.environment(TORCHRUN, {"a": GOOD, "b": GOOD}))
 
 
@@ -192,7 +192,7 @@ def entry(index, kind="RoCE v2", device="mlx5_0"):
     return Gid(device, 1, index, f"0000:0000:0000:0000:0000:ffff:0a00:000{index}", kind, "eth2")
 
 
-def test_hcas_that_are_not_up_are_told():
+def test_hcas_that_are_not_up_are_reported():
     (cause,) = causes.rails({"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]})
     assert (cause.nodes, cause.fix) == (("a",), "remove NCCL_IB_HCA=mlx5_1")
     assert not list(causes.rails({"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))

@@ -43,5 +43,5 @@ def test_what_slurm_found_wanting_is_known_by_its_beginning(text):
     ["fan swap", "repair", "gpuops", "gpuops:", "gpuops: repair", "gpuops:1F2E3D4C", "GPUOPS:repair",
      "gpuops:repair,again", "see gpuops:repair"],
 )  # fmt: skip
-def test_anything_else_is_somebody_elses(text):
+def test_anything_else_is_another_users(text):
     assert parse_drain_reason(text) == DrainReason(text, "other")

@@ -64,7 +64,7 @@ PAIR, RAIL, NODE = RankGroup(NAMES[:2]), RankGroup(NAMES[:2], rail=3), RankGroup
         ("send_recv", RankGroup(NAMES), 48, "network"),
     ],
 )
-def test_other_operations_have_predictions_that_fail_nobody(operation, group, gb_per_s, limit):
+def test_other_operations_have_predictions_that_fail_no_node(operation, group, gb_per_s, limit):
     expectations = expecting(operation=operation, size_bytes=8 * GIB)
     expected = expectations.of(group)
     assert (expected.gb_per_s, expected.limit) == (pytest.approx(gb_per_s), limit)

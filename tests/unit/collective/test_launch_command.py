@@ -55,7 +55,7 @@ def test_deepspeed_hands_on_what_is_set_for_nccl_where_it_is_typed():
     assert read("torchrun train.py", around).environment == {}
 
 
-def test_mpirun_hands_on_only_what_it_is_told():
+def test_mpirun_hands_on_only_what_it_is_reported():
     found = read(
         "NCCL_ALGO=Ring mpirun -np 16 -H gpu01:8,gpu02:8 --mca btl_tcp_if_include eth2 -x NCCL_SOCKET_IFNAME=eth0 "
         "-x NCCL_IB_HCA -bind-to none ./all_reduce_perf -b 8",

@@ -58,7 +58,7 @@ def test_a_drain_names_whose_it_is_and_is_given_back(lease, machine, hosts, told
     assert not told
 
 
-def test_a_node_that_somebody_else_drains_meanwhile_stays_drained(lease, machine, hosts):
+def test_a_node_that_another_user_drains_meanwhile_stays_drained(lease, machine, hosts):
     with lease("drain") as held:
         held.take(hosts)
         machine.states["n1"] = ["drained", "smoke"]

@@ -40,12 +40,12 @@ def test_a_blocked_pair_is_named_as_a_pair():
     assert failure.why == "n1 cannot connect to n4: refused"
 
 
-def test_a_node_that_nobody_reaches_is_named_itself():
+def test_a_node_that_no_other_reaches_is_named_itself():
     blocked = {(other, "n3"): "no answer" for other in NODES if other != "n3"}
     assert named(verdicts.connections(blocked, ALL)) == {("n3",): "5 of 5 nodes cannot connect to it: no answer"}
 
 
-def test_a_node_that_reaches_nobody_is_named_itself():
+def test_a_node_that_reaches_no_other_is_named_itself():
     blocked = {("n3", other): "no route" for other in NODES if other != "n3"}
     assert named(verdicts.connections(blocked, ALL)) == {("n3",): "it cannot connect to 5 of 5 nodes: no route"}
 

@@ -36,7 +36,7 @@ def last_step():
     return run
 
 
-def test_a_figure_is_told_and_judges_nobody(last_step):
+def test_a_figure_is_told_and_judges_no_node(last_step):
     report = last_step(GroupResult(GROUP, 0.02))
     assert report.steps == (PreflightStep("all-reduce", "ok", "0.0 GB/s over 2 nodes by tcp"),)
     assert (report.hosts, report.conclusion()) == (("n1", "n2"), "ok")
@@ -50,13 +50,13 @@ def test_a_hang_is_told_with_who_did_not_arrive(last_step):
     assert report.conclusion() == "failed"
 
 
-def test_an_engine_that_cannot_measure_this_accuses_nobody(last_step):
+def test_an_engine_that_cannot_measure_this_blames_no_part(last_step):
     report = last_step(GroupResult(GROUP, None, detail="tcp measures between nodes only"))
     assert report.steps == (PreflightStep("all-reduce", "skipped", "tcp measures between nodes only"),)
     assert report.conclusion() == "ok"
 
 
-def test_nothing_is_put_on_nodes_where_somebody_computes(last_step):
+def test_nothing_is_put_on_nodes_in_use(last_step):
     report = last_step(busy={"n2"})
     assert [step.name for step in report.steps] == ["idle", "all-reduce"]
     assert report.steps[1].state == "skipped"

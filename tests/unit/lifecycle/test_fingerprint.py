@@ -60,7 +60,7 @@ def test_cards_in_another_order_are_the_same_machine():
         ({"packages": {}}, "network stack doca-ofed 3.2.1 → the kernel's own"),
     ],
 )  # fmt: skip
-def test_what_changed_is_told(changes, told):
+def test_what_changed_is_reported(changes, told):
     assert differences(of(), of(**changes)) == [told]
 
 
@@ -69,7 +69,7 @@ def test_a_swapped_card_is_told_by_its_number():
     assert "GPU serials 165 → 999" in differences(of(), of(smi=swapped))
 
 
-def test_a_card_that_is_gone_is_told():
+def test_a_card_that_is_gone_is_reported():
     one = Smi("580.95.05", "13.0", 1, (gpu(0, "166"),), None)
     assert "GPU serials 165 → none" in differences(of(), of(smi=one))
 

@@ -82,13 +82,13 @@ def test_a_machine_that_tells_nothing_of_itself_is_not_admitted():
     assert missing_proofs(event("drained"), ALL, {}, NOW) == why
 
 
-def test_what_became_of_a_drained_machine_is_told():
+def test_what_became_of_a_drained_machine_is_reported():
     why = "not proved for this machine (driver 580.95.05 → 590.1): burn-in, validate, pair"
     assert missing_proofs(event("drained"), ALL, {"driver": ("590.1",)}, NOW) == why
 
 
 @pytest.mark.parametrize("state", ["new", "provisioned", "burned_in", "repair", "rma", "retired"])
-def test_nobody_else_is_admitted_by_hand(state):
+def test_no_other_state_is_admitted_by_hand(state):
     assert missing_proofs(event(state), ALL, MACHINE, NOW) == f"it is {state} (because)"
 
 

@@ -95,7 +95,7 @@ def test_next_time_it_goes_on_from_there(advance, store):
     assert store.latest("gpu01").state == "admitted"
 
 
-def test_a_gate_that_is_left_out_stops_nobody_and_proves_nothing(advance, store):
+def test_a_gate_that_is_left_out_stops_no_node_and_proves_nothing(advance, store):
     _, through, tried = advance("gpu01", without=["burn-in"])
     assert through == ["gpu01"]
     assert "burn-in" not in tried
@@ -103,7 +103,7 @@ def test_a_gate_that_is_left_out_stops_nobody_and_proves_nothing(advance, store)
     assert [e.why for e in store.history("gpu01") if e.state == "burned_in"] == ["burn-in was left out"]
 
 
-def test_a_gate_that_nobody_could_try_stops_nobody_and_proves_nothing(advance, store):
+def test_a_gate_that_nobody_could_try_stops_no_node_and_proves_nothing(advance, store):
     alone = Objection("left out: nobody is there", severity="left_out")
     life, through, _ = advance("gpu01", pair=["gpu01"], why=alone)
     assert (through, life.stopped) == (["gpu01"], {})

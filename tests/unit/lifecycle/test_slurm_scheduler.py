@@ -72,7 +72,7 @@ def test_our_own_reason_may_change(scheduler, machine, hosts):
     assert machine.states["ours"][1] == "gpuops:repair worse"
 
 
-def test_a_node_that_stays_away_is_told(scheduler, machine, hosts):
+def test_a_node_that_stays_away_is_reported(scheduler, machine, hosts):
     machine.away.add("ours")
     assert scheduler.resume(hosts("ours"))["ours"] == "resumed, but still down (Not responding)"
 
@@ -100,7 +100,7 @@ def test_a_slurm_that_does_not_answer_hinders_everything(scheduler, machine, hos
 
 
 @pytest.mark.parametrize("reason", ["gpuops:quarantine leaks", "gpuops: image test, bob", "none"])
-def test_a_reason_that_only_looks_like_ours_is_somebody_elses(scheduler, machine, hosts, reason):
+def test_a_reason_that_only_looks_like_ours_is_another_users(scheduler, machine, hosts, reason):
     machine.states["ours"] = ["drained", reason]
     assert list(scheduler.resume(hosts("ours"))) == ["ours"]
     assert machine.states["ours"] == ["drained", reason]

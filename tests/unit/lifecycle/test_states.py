@@ -31,7 +31,7 @@ def test_a_node_only_ever_becomes_what_follows(wishes):
 
 
 @given(st.lists(st.sampled_from(STATES), max_size=30))
-def test_nobody_is_admitted_without_having_been_validated_just_before(wishes):
+def test_no_node_is_admitted_without_having_been_validated_just_before(wishes):
     was, now = [], event("new")
     for wish in wishes:
         if wish in next_states(state_of(now)):

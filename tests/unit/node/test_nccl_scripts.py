@@ -124,7 +124,7 @@ def filled(rank, shape, count):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("ranks", [2, 3, 5])
-def test_what_shall_be_received_is_what_the_operation_makes_of_what_is_sent(rank, operation, ranks):
+def test_what_must_be_received_is_what_the_operation_makes_of_what_is_sent(rank, operation, ranks):
     each, sends, receives = rank["shares"](operation, ranks, 300)
     sent = [filled(rank, rank["sent"](r), sends) for r in range(ranks)]
     for r in range(ranks):

@@ -102,7 +102,7 @@ def test_validation_gate_does_not_pass_it_in_silence(saved, a_host):
     assert (objection.why, objection.severity, objection.excluded.kind) == (SENTENCE, "incomplete", "unknown")
 
 
-def test_other_faults_of_such_a_machine_are_told(saved):
+def test_other_faults_of_such_a_machine_are_reported(saved):
     report = saved(used=1000).validate()
     assert [finding.check for finding in report.findings] == ["disk-space"]
     assert exit_code(report) == 1

@@ -53,7 +53,7 @@ def test_ctrl_c_while_the_nodes_are_locked_leaves_no_lock(cluster, monkeypatch, 
     ("detach", "told"),
     [("false", "abandoned; its outcome is unknown"), ("true", "it continues on the node as a systemd unit, and")],
 )
-def test_what_a_second_ctrl_c_abandons_is_told(world, monkeypatch, detach, told, steps):
+def test_what_a_second_ctrl_c_abandons_is_reported(world, monkeypatch, detach, told, steps):
     def begun(words):
         world.node.done.append(words)
         raise KeyboardInterrupt

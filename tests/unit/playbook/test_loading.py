@@ -218,7 +218,7 @@ def test_a_part_that_is_not_there_is_refused(world, selection, said):
         world.prepare(STEPS, selection=StepSelection(**selection))
 
 
-def test_a_playbook_that_selects_nobody_is_refused(world):
+def test_a_playbook_that_selects_no_node_is_refused(world):
     world.hosts = {}
     with pytest.raises(InputError, match="no play matches any of the selected nodes"):
         world.prepare(STEPS)

@@ -30,7 +30,7 @@ def test_nccl_tells_its_network_its_algorithm_and_who_is_ready():
     assert log.ready == {"node-a": 1, "node-b": 0}
 
 
-def test_a_connection_without_gpu_direct_is_told():
+def test_a_connection_without_gpu_direct_is_reported():
     assert parse_nccl_log(SAID.replace("/0/GDRDMA", "/0")).gpu_direct is False
     assert parse_nccl_log("n:1:2 [0] NCCL INFO Using network IB\n").gpu_direct is None
 
@@ -130,7 +130,7 @@ def test_connection_error_is_only_a_failed_connection(warning, is_connection_err
     assert bool(log.connection_error) == is_connection_error
 
 
-def test_without_lines_of_nccl_nothing_is_told():
+def test_without_lines_of_nccl_nothing_is_reported():
     assert parse_nccl_log("# Avg bus bandwidth    : 30.5275\n") == NcclLog()
 
 

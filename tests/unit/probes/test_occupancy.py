@@ -51,7 +51,7 @@ def test_a_node_without_the_driver_says_so(answer):
     assert not read(answer, SEEN.splitlines()[1] + "\n").driver_loaded
 
 
-def test_what_was_not_seen_is_told(answer):
+def test_what_was_not_seen_is_reported(answer):
     assert "Permission denied" in read(answer, err=GONE + DENIED, status=1).hidden
     assert "Input/output error" in read(answer, err="find: '/proc/77': Input/output error\n", status=1).hidden
     assert read(answer, status=1).hidden

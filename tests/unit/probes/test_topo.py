@@ -58,7 +58,7 @@ def test_a_pasted_matrix_with_spaces_and_a_prompt_is_read():
     assert value.cpu_affinity == {"GPU0": "0-3", "GPU1": "4-7"}
 
 
-def test_an_empty_cell_among_spaces_could_be_any_so_none_is_told():
+def test_an_empty_cell_among_spaces_could_be_any_so_none_is_reported():
     value = parse_topo("   GPU0  CPU Affinity  NUMA Affinity  GPU NUMA ID\nGPU0   X      0     N/A\n")
     assert (value.cpu_affinity, value.numa_affinity) == ({"GPU0": None}, {"GPU0": None})
 

@@ -48,7 +48,7 @@ def test_everything_in_the_home_is_done_with_the_users_own_rights(planned):
     assert KEY not in str(change.command)
 
 
-def test_a_user_who_comes_later_is_told(planned):
+def test_a_user_who_comes_later_is_reported(planned):
     found = planned("authorized_key", {"getent": 2}, user="ops", key=KEY)
     assert found.later == [Later("no user named ops yet")]
 

@@ -46,7 +46,7 @@ def test_another_line_for_the_place_is_replaced(planned):
     assert change.after == f"# nfs:/old /data\n{ROOT}{LINE}nfs:/more /data2 nfs defaults 0 0\n"
 
 
-def test_what_shall_be_absent_is_unmounted_and_forgotten(whats):
+def test_what_must_be_absent_is_unmounted_and_forgotten(whats):
     assert whats(ROOT + LINE, MOUNTED, state="absent") == ["unmount /data", "replace /etc/fstab"]
     assert whats(state="absent") == []
 

@@ -146,7 +146,7 @@ def test_dnf_is_rehearsed_and_then_told_the_same(planned):
     ]
 
 
-def test_what_dnf_holds_is_told(planned):
+def test_what_dnf_holds_is_reported(planned):
     said = "All matches were filtered out by exclude filtering for argument: nvidia-open-580.95.05\n"
     held = {**red_hat(), "dnf": (1, said, "Error: Unable to find a match: nvidia-open-580.95.05\n")}
     found = planned("package", held, versions={"nvidia-open": "580.95.05"})

@@ -61,7 +61,7 @@ def test_dnf_locks_the_version_that_is_installed(planned, locks, state, expected
     assert commands(found) == [f"dnf -y versionlock {verb} nvidia-open" for verb in expected]
 
 
-def test_a_lock_of_another_version_is_told(planned):
+def test_a_lock_of_another_version_is_reported(planned):
     found = planned("package_hold", red_hat(DRIVER, OLD), names=["nvidia-open"])
     assert [c.what for c in found.changes] == [
         "unlock nvidia-open 3:580.95.05-1.el9",

@@ -89,7 +89,7 @@ def test_several_keys_are_all_named(planned):
     assert isinstance(planned("repo_key", node(sends=packets(ONE)), **both).stop, Failed)
 
 
-def test_what_the_address_said_is_told(planned):
+def test_what_the_address_said_is_reported(planned):
     found = planned("repo_key", node(sends=(0, "", "curl: (6) Could not resolve host: repo.example")), **KEY)
     assert found.stop.why.endswith("Could not resolve host: repo.example")
 

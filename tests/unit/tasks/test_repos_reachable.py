@@ -23,7 +23,7 @@ def test_repositories_that_answer_change_nothing(planned):
         (127, "neither apt nor dnf"),
     ],
 )
-def test_the_first_that_does_not_is_told(planned, said, told):
+def test_the_first_that_does_not_is_reported(planned, said, told):
     found = planned("repos_reachable", {"sh -c folder=": said})
     assert isinstance(found.stop, Failed)
     assert told in found.stop.why

@@ -57,7 +57,7 @@ def test_a_restart_is_done_once_and_a_start_must_hold(planned):
     assert start.what == "start a.service (was failed; it logged: no GPUs)"
 
 
-def test_a_unit_that_is_not_there_yet_is_told(planned):
+def test_a_unit_that_is_not_there_yet_is_reported(planned):
     found = planned("service", {"systemctl show": "LoadState=not-found\n"}, name="a.timer", state="started")
     assert found.later == [Later("no unit a.timer; its package may not be installed yet")]
 

@@ -118,6 +118,6 @@ def test_accelerate_is_told_what_it_would_presume():
     assert said["megatron_lm_calculate_per_token_loss"] is False
 
 
-def test_our_check_knows_every_key_that_accelerate_is_told():
+def test_our_check_knows_every_key_that_accelerate_is_reported():
     placement = placed("dp=4,tp=2,zero=1,recompute=full")
     assert not list(lint(render(find_target("accelerate-megatron"), placement, Job()), placement))

@@ -148,7 +148,7 @@ def test_what_runs_now_is_the_script_of_the_boot_while_nobody_has_the_gpus(cut, 
     assert (change.before, change.after) == ("GPU 0: 7g.80gb\n", "GPU 0: 3g.40gb 3g.40gb\n")
 
 
-def test_a_gpu_on_which_somebody_computes_is_not_cut(cut, look):
+def test_a_gpu_in_use_is_not_cut(cut, look):
     cut.answers["find /proc"] = QUIET + COMPUTING
     found = look(cut, "gpu_settings", mig=True, mig_slices=["7g.80gb"])
     assert found.stop == NeedsOperator("GPUs are in use (pid 77 python3): end these processes first")
@@ -179,7 +179,7 @@ def test_a_mode_that_holds_at_once_asks_for_no_boot(cut, apply):
 
 
 @pytest.mark.parametrize("mig", [True, False])
-def test_on_a_node_where_somebody_computes_the_mode_stays(cut, look, mig):
+def test_on_a_node_in_use_the_mode_stays(cut, look, mig):
     cut.row.update({"mig.mode.pending": "Disabled" if mig else "Enabled"})
     cut.answers["find /proc"] = QUIET + COMPUTING
     assert isinstance(look(cut, "gpu_settings", mig=mig).stop, NeedsOperator)
