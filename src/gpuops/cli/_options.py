@@ -165,7 +165,7 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
         with proposing(HostOptions(inventory or "")):
             return verb(project=project, **options)
 
-    return inventory_option(help="Inventory file; the store is beside it.")(with_project)
+    return inventory_option(help="Inventory file whose store is read.")(with_project)
 
 
 def catalogue() -> Catalogue:
