@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from gpuops.errors import LockedError, OutputError
 from gpuops.project import shortest
 from gpuops.replacing import open_private, private_directory
 from gpuops.store.schemas import SCHEMAS
 
+T = TypeVar("T")
 _BUSY_SECONDS = 10.0
 _VERSION = len(SCHEMAS)
 
@@ -57,6 +60,18 @@ class Database:
 
     def _version(self) -> int:
         return int(self._database.execute("PRAGMA user_version").fetchone()[0])
+
+    def _read(self, query: str, values: Sequence[str | int | None], read: Callable[..., T]) -> list[T]:
+        """Return what ``read`` makes of each row; raise `OutputError` if it cannot, because the row is damaged."""
+        with self._translated_errors():
+            rows = self._database.execute(query, values).fetchall()
+            try:
+                return [read(*row) for row in rows]
+            except (ValueError, TypeError, LookupError, AttributeError, zlib.error) as error:
+                advice = "move the file away, or bring back a copy of it"
+                raise OutputError(
+                    f"{self._shown}: the store is damaged: a row cannot be read ({error}); {advice}"
+                ) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -252,9 +252,7 @@ class Runs(Database):
 
     def watched(self) -> dict[str, tuple[dt.datetime, dt.datetime, int]]:
         """Return the first and the last visit of each node, and the number of its visits."""
-        with self._translated_errors():
-            rows = self._database.execute("SELECT node, first_at, last_at, visits FROM nodes ORDER BY node").fetchall()
-        return {node: (_time(first), _time(last), visits) for node, first, last, visits in rows}
+        return dict(self._read("SELECT node, first_at, last_at, visits FROM nodes ORDER BY node", (), _watched))
 
     def parts(self, serial: str) -> list[KeptPart]:
         """Return every slot that the part with this serial number was in, the oldest first."""
@@ -281,9 +279,7 @@ class Runs(Database):
         return self._links("r.verb = ? AND r.level = ''", verb)
 
     def _links(self, where: str, *values: str) -> list[KeptLink]:
-        with self._translated_errors():
-            rows = self._database.execute(f"{_LINK} WHERE {where} ORDER BY r.number, rail", values).fetchall()
-        return [KeptLink(run, _time(began), SeenLink(*link)) for run, began, *link in rows]
+        return self._read(f"{_LINK} WHERE {where} ORDER BY r.number, rail", values, _link)
 
     def prune(self, before: dt.datetime, most_bytes: int) -> int:
         """Delete the runs that began before ``before``, and the oldest ones of a file above ``most_bytes``.
@@ -309,33 +305,26 @@ class Runs(Database):
         return int((pages - free) * size)
 
     def _summaries(self, where: str, *values: int | str) -> Iterator[KeptRun]:
-        with self._translated_errors():
-            rows = self._database.execute(f"SELECT {_SUMMARY} {where}", values).fetchall()
-        for number, verb, level, began, *rest in rows:
-            yield KeptRun(number, verb, level, _time(began), *rest)
+        return iter(self._read(f"SELECT {_SUMMARY} {where}", values, _summary))
 
     def _findings(self, where: str, *values: str | int) -> Iterator[KeptFinding]:
-        with self._translated_errors():
-            rows = self._database.execute(f"{_FINDING} {where}", values).fetchall()
-        return map(_finding, rows)
+        return iter(self._read(f"{_FINDING} {where}", values, _finding))
 
     def _parts(self, where: str, *values: str | int) -> Iterator[KeptPart]:
-        with self._translated_errors():
-            rows = self._database.execute(f"{_PART} {where}", values).fetchall()
-        for kind, serial, model, node, slot, first, first_at, last, last_at, is_there in rows:
-            seen = (first, _time(first_at), last, _time(last_at))
-            yield KeptPart(kind, serial, model, node, slot, *seen, bool(is_there))
+        return iter(self._read(f"{_PART} {where}", values, _part))
 
     def _visits(self, where: str, *values: str | int) -> Iterator[tuple[str, KeptVisit]]:
-        with self._translated_errors():
-            rows = self._database.execute(f"{_VISIT} {where}", values).fetchall()
         texts: dict[int, Any] = {}
-        for node, run, began, verb, status, why, boot, checks, shape, names, figures, findings in rows:
+
+        def read(*row: Any) -> tuple[str, KeptVisit]:
+            node, run, began, verb, status, why, boot, checks, shape, names, figures, findings = row
             for number in {checks, shape, names} - texts.keys():
                 texts[number] = self._text(number)
             numbers = dict(zip(texts[names], json.loads(zlib.decompress(figures)), strict=True))
             visit = Visit(status, why, boot, texts[checks], figures=numbers, shape=texts[shape])
-            yield node, KeptVisit(run, _time(began), verb, visit, tuple(json.loads(findings)))
+            return node, KeptVisit(run, _time(began), verb, visit, tuple(json.loads(findings)))
+
+        return iter(self._read(f"{_VISIT} {where}", values, read))
 
     def _text(self, number: int) -> Any:
         (content,) = self._database.execute("SELECT content FROM texts WHERE id = ?", (number,)).fetchone()
@@ -351,7 +340,24 @@ def _judged(record: RunRecord) -> Mapping[str, frozenset[str]]:
     return {**by_node, FLEET: record.fleet_checks.union(*by_node.values())}
 
 
-def _finding(row: Sequence[Any]) -> KeptFinding:
+def _summary(number: int, verb: str, level: str, began: str, *rest: Any) -> KeptRun:
+    return KeptRun(number, verb, level, _time(began), *rest)
+
+
+def _part(kind: str, serial: str, model: str, node: str, slot: str, *seen: Any) -> KeptPart:
+    first, first_at, last, last_at, is_there = seen
+    return KeptPart(kind, serial, model, node, slot, first, _time(first_at), last, _time(last_at), bool(is_there))
+
+
+def _link(run: int, began: str, *link: Any) -> KeptLink:
+    return KeptLink(run, _time(began), SeenLink(*link))
+
+
+def _watched(node: str, first: str, last: str, visits: int) -> tuple[str, tuple[dt.datetime, dt.datetime, int]]:
+    return node, (_time(first), _time(last), visits)
+
+
+def _finding(*row: Any) -> KeptFinding:
     number, node, check, part, code, status, severity, message, fix, nodes, *times = row
     first, first_at, last, last_at, count, gone, gone_at = times
     return KeptFinding(

@@ -10,7 +10,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gpuops.store.database import Database
 
@@ -149,17 +149,22 @@ class Store(Database):
 
     def gates_passed(self, node: str) -> list[GatePass]:
         """Return the gates that the node passed, each with the last time."""
-        with self._translated_errors():
-            rows = self._database.execute("SELECT gate, at, fingerprint FROM gates WHERE node = ? ORDER BY at", (node,))
-            return [GatePass(gate, dt.datetime.fromisoformat(at), _fingerprint(text)) for gate, at, text in rows]
+        return self._read("SELECT gate, at, fingerprint FROM gates WHERE node = ? ORDER BY at", (node,), _gate)
 
     def _events(self, where: str, *values: str) -> Iterator[HostEvent]:
-        with self._translated_errors():
-            rows = self._database.execute(f"{_EVENTS} {where}", values).fetchall()
-        for node, state, why, at, run, who, fingerprint, cause, checks in rows:
-            when = dt.datetime.fromisoformat(at)
-            closing = tuple(ClosingCheck(*check) for check in json.loads(checks))
-            yield HostEvent(node, state, why, when, run, who, _fingerprint(fingerprint), cause, closing)
+        return iter(self._read(f"{_EVENTS} {where}", values, _event))
+
+
+def _event(node: str, state: str, why: str, at: str, run: str, who: str, *rest: Any) -> HostEvent:
+    fingerprint, cause, checks = rest
+    closing = tuple(ClosingCheck(*check) for check in json.loads(checks))
+    return HostEvent(
+        node, state, why, dt.datetime.fromisoformat(at), run, who, _fingerprint(fingerprint), cause, closing
+    )
+
+
+def _gate(gate: str, at: str, fingerprint: str) -> GatePass:
+    return GatePass(gate, dt.datetime.fromisoformat(at), _fingerprint(fingerprint))
 
 
 def _fingerprint(text: str) -> Fingerprint:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sqlite3
 from pathlib import Path
 
 import jsonschema
@@ -173,3 +174,32 @@ def test_without_a_store_nothing_is_made(tmp_path):
 )
 def test_sparkline(values, shown):
     assert sparkline(values) == shown
+
+
+DAMAGES = {
+    "figures": "UPDATE visits SET figures = x'00ff'",
+    "findings of a visit": "UPDATE visits SET findings = 'oops'",
+    "texts that are gone": "DELETE FROM texts",
+    "texts": "UPDATE texts SET content = x'1234'",
+    "nodes of a finding": "UPDATE findings SET nodes = '['",
+    "time of a finding": "UPDATE findings SET last_at = 'yesterday'",
+    "time of a run": "UPDATE records SET began = 'noon'",
+    "time of a part": "UPDATE parts SET last_at = ''",
+    "time of a visit": "UPDATE nodes SET last_at = 'x'",
+    "a table that is gone": "DROP TABLE findings",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_store_is_one_sentence(project, name):
+    path = project / ".gpuops" / "state.db"
+    database = sqlite3.connect(path)
+    database.executescript(DAMAGES[name])
+    database.close()
+    outcomes = [run_gpuops(*words, "-i", "prod.yml", cwd=project) for words in CALLS.values()]
+    refused = [done for done in outcomes if done.returncode]
+    assert refused
+    for done in refused:
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert done.stderr.startswith("gpuops: .gpuops/state.db: ")
