@@ -12,6 +12,7 @@ from gpuops.probes.nvidia.fabric_manager import fabric_manager as probe
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _UNIT = "nvidia-fabricmanager"
+_REJOIN = "drain the node and reset GPU {0}; if it stays, have the NVSwitch and its links inspected"
 
 
 @check(
@@ -42,25 +43,23 @@ def fabric_manager(
     systemd unit, it may run in a container or on the hypervisor; then the state that the GPUs report decides, as on an
     NVL72 rack, which is managed from outside of its nodes.
     """
-    in_fabric = () if isinstance(gpus, Unknown) else tuple(gpu for gpu in gpus if gpu.fabric_state)
-    must_be = bool(in_fabric) or profile.get("nvlink.domain_gpus")
-    outside = [
-        gpu for gpu in (() if isinstance(gpus, Unknown) else gpus) if must_be and not (gpu.fabric_state or gpu.mig_mode)
-    ]
-    yield from (Unknown(f"{gpu.label} does not report its state in the NVLink fabric") for gpu in outside)
+    listed = () if isinstance(gpus, Unknown) else gpus
+    in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)
+    fabric = [*_without_state(listed, profile.get("nvlink.domain_gpus")), *_judge_fabric(in_fabric)]
     if not profile.get("nvswitch"):
-        if not in_fabric:
+        if not listed or not (fabric or in_fabric):
             yield NotApplicable("the machine is not known to have NVSwitches")
-        yield from _judge_fabric(in_fabric)
+        yield from fabric
         return
     unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd does not report {_UNIT}"))
     if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):
+        yield from (part for part in fabric if isinstance(part, Unknown))
         yield _not_running(unit, list(_judge_version(manager, loaded, on_disk)))
         return
     if isinstance(unit, Unknown) or unit.running:
         yield from _judge_version(manager, loaded, on_disk)
     yield from (part for part in (unit, gpus) if isinstance(part, Unknown))
-    yield from _judge_fabric(in_fabric)
+    yield from fabric
 
 
 def _not_running(unit: Service, versions: list[Finding | Unknown]) -> Finding:
@@ -75,6 +74,26 @@ def _not_running(unit: Service, versions: list[Finding | Unknown]) -> Finding:
     return Finding(message, expected="active", found=state, fix=fix, part="fabricmanager")
 
 
+def _without_state(listed: tuple[Gpu, ...], domain_gpus: int | None) -> Iterator[Finding | Unknown]:
+    """Yield the GPUs that should be in a fabric and report no state; MIG takes a GPU out of it."""
+    if not domain_gpus and not any(gpu.fabric_state for gpu in listed):
+        return
+    for gpu in (each for each in listed if not (each.fabric_state or each.mig_mode)):
+        peers = [peer.fabric_state for peer in listed if peer.name == gpu.name]
+        completed = peers.count("Completed")
+        if gpu.faulty_fields or gpu.fabric_status or gpu.fabric_clique_id:  # only the state cannot be read
+            reason = ""
+        elif 2 * completed > len(peers):
+            reason = f"{completed} of {len(peers)} GPUs of its model are Completed"
+        else:
+            reason = "its clique is 0" if domain_gpus and gpu.fabric_clique_id == 0 else ""
+        if reason:
+            message = f"not in the NVLink fabric: it reports no state, and {reason}"
+            yield Finding(message, expected="Completed", found="no state", fix=_REJOIN.format(gpu.index), part=gpu.part)
+        else:
+            yield Unknown(f"{gpu.label} does not report its state in the NVLink fabric")
+
+
 def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
     yield from _apart(gpus_in_fabric)
     for gpu in gpus_in_fabric:
@@ -85,8 +104,7 @@ def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
             yield Finding(f"fabric: {told}", expected="Healthy", found=told, fix=fix, part=gpu.part, severity="warn")
         elif faults:
             told = "; ".join(faults)
-            fix = f"drain the node and reset GPU {gpu.index}; if it stays, have the NVSwitch and its links inspected"
-            fix = fix if gpu.fabric_state == "Completed" else ""
+            fix = _REJOIN.format(gpu.index) if gpu.fabric_state == "Completed" else ""
             expected = "Completed, Success, Healthy"
             yield Finding(f"fabric: {told}", expected=expected, found=told, fix=fix, part=gpu.part)
 

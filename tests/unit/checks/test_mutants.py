@@ -179,3 +179,67 @@ def test_rails_of_one_other_rate_are_one_warning():
 )
 def test_a_gpu_of_a_tray_that_joined_another_domain(old, new, severity):
     assert told("gb200-nvl72", smi=within_gpu(2, old, new))[0] == [("fabric-manager", "gpu2", severity)]
+
+
+NOT_IN_FABRIC = re.compile(r"(?s)(<fabric>\s*)<state>[^<]*</state>(\s*)<status>[^<]*</status>")
+ZEROS = "00000000-0000-0000-0000-000000000000"
+
+
+def out_of_fabric(*numbers, state="Not Supported", clique="0", uuid=""):
+    """Take GPUs out of the NVLink fabric; without ``uuid`` they keep that of the domain."""
+
+    def change(out):
+        head, *gpus = re.split(r"(?=<gpu id=)", out)
+        for number in numbers:
+            told = NOT_IN_FABRIC.sub(rf"\1<state>{state}</state>\2<status>N/A</status>", gpus[number])
+            told = re.sub(r"<cliqueId>[^<]*", f"<cliqueId>{clique}", told)
+            assert told != gpus[number]
+            gpus[number] = re.sub(r"<clusterUuid>[^<]*", f"<clusterUuid>{uuid}", told) if uuid else told
+        return head + "".join(gpus)
+
+    return change
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(
+    ("machine", "change", "parts"),
+    [
+        ("gb200-nvl72", out_of_fabric(3), ["gpu3"]),
+        ("gb200-nvl72", out_of_fabric(0, 1, 2, 3, uuid=ZEROS), ["gpu0", "gpu1", "gpu2", "gpu3"]),
+        ("hgx-h200", out_of_fabric(4, state="N/A", clique="N/A", uuid="N/A"), ["gpu4"]),
+    ],
+    ids=["one of a tray", "a whole tray", "one of eight"],
+)
+def test_a_gpu_without_a_state_in_the_fabric_is_at_fault(machine, change, parts, declared):
+    found, _ = told(machine, declared=declared, smi=change)
+    assert found == [("fabric-manager", part, "fail") for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("machine", "change"),
+    [
+        ("gb200-nvl72", out_of_fabric(0, 1, 2, 3, state="N/A", clique="N/A", uuid="N/A")),
+        ("hgx-h200", out_of_fabric(0, 1, 2, 3, state="N/A", clique="N/A", uuid="N/A")),
+    ],
+    ids=["no clique either", "half of the node"],
+)
+def test_a_state_in_the_fabric_that_nothing_contradicts_is_unknown(machine, change):
+    found, unknown = told(machine, smi=change)
+    assert not found
+    assert "fabric-manager" in unknown
+
+
+def test_a_gpu_that_mig_divides_needs_no_state_in_the_fabric():
+    change = out_of_fabric(4, state="N/A", clique="N/A", uuid="N/A")
+    mig = within_gpu(4, r"<current_mig>Disabled", "<current_mig>Enabled")
+    assert not [each for each in told("hgx-h200", smi=lambda out: mig(change(out)))[0] if each[0] == "fabric-manager"]
+
+
+def test_healthy_machines_without_a_domain_beyond_the_node_have_clique_0():
+    assert told("hgx-h100", smi=out_of_fabric(*range(8), uuid=ZEROS))[0] == []
+
+
+def test_a_node_without_a_fabric_needs_no_state_beside_mig():
+    mig = within_gpu(4, r"<current_mig>Disabled", "<current_mig>Enabled")
+    found, unknown = told("dgx-a100", smi=mig)
+    assert "fabric-manager" not in {check for check, _, _ in found} | unknown
