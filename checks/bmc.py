@@ -48,8 +48,8 @@ _SAVE = "save the log (ipmitool sel save FILE), give it to the maker, then clear
 )
 def bmc(
     presence: BmcPresence,
-    sensors: tuple[Sensor, ...] | Unknown,
-    events: tuple[BmcEvent, ...] | Unknown,
+    sensors: tuple[Sensor | Unknown, ...] | Unknown,
+    events: tuple[BmcEvent | Unknown, ...] | Unknown,
     log: EventLog | Unknown,
     machine: System | Unknown,
     now: Clock | Unknown,
@@ -61,10 +61,11 @@ def bmc(
     A bad power supply fails if no redundancy is left (a sensor says so, or at most half of the supplies are good), else
     it warns. A fan fails at its critical limit, or if it stands while others of its kind turn. Events from before the
     boot are information: the part was replaced, or shows again. What stopped a processor warns, because it ended the
-    boot before. A node without BMC is skipped, as guests are, and so is one whose BMC lists its parts over Redfish: the
-    check redfish judges the same sensors. Source: IPMI 2.0, table 42-3 (power supply, redundancy; sensor type 07h,
-    processor: IERR, thermal trip); facebookresearch/gcm, check_ipmitool.py (the events); our own figure: a day of
-    tolerance for the BMC's clock and time zone.
+    boot before. If ipmitool lists only a part, its rows are judged and the rest is unknown: what hangs on the missing
+    rows (redundancy, an event that was deasserted) warns. A node without BMC is skipped, as guests are, and so is one
+    whose BMC lists its parts over Redfish: the check redfish judges the same sensors. Source: IPMI 2.0, table 42-3
+    (power supply, redundancy; sensor type 07h, processor: IERR, thermal trip); facebookresearch/gcm, check_ipmitool.py
+    (the events); our own figure: a day of tolerance for the BMC's clock and time zone.
     """
     if not isinstance(over_redfish, Unknown) and over_redfish.has_parts:
         yield NotApplicable("the BMC answers over Redfish, so the check redfish judges it")
@@ -74,22 +75,25 @@ def bmc(
         driver = "the kernel has no IPMI device; load the modules ipmi_si and ipmi_devintf"
         yield Unknown(driver) if presence.declared and not guest else NotApplicable("the machine has no BMC")
         return
-    yield from (unread for unread in (sensors, events, log) if isinstance(unread, Unknown))
-    rows = () if isinstance(sensors, Unknown) else sensors
+    sensors = (sensors,) if isinstance(sensors, Unknown) else sensors
+    events = (events,) if isinstance(events, Unknown) else events
+    yield from (unread for unread in (*sensors, *events, log) if isinstance(unread, Unknown))
+    rows = [row for row in sensors if isinstance(row, Sensor)]
     named: set[str] = set()
-    for finding in (*_supplies(rows), *_fans(rows), *_others(rows)):
+    for finding in (*_supplies(rows, are_all=len(rows) == len(sensors)), *_fans(rows), *_others(rows)):
         named.add(str(finding.part))
         yield finding
     boot = booted_at(machine, now)
-    for event in _standing(() if isinstance(events, Unknown) else events):
+    logged = [row for row in events if isinstance(row, BmcEvent)]
+    for event in _standing(logged):
         if not any(event.sensor.endswith(name) for name in named):
-            yield from _judged(event, boot)
+            yield from _judged(event, boot, are_all=len(logged) == len(events))
     if not isinstance(log, Unknown) and log.overflowed:
         message = "the event log of the BMC is full, so new events are lost"
         yield Finding(message, expected="false", found="true", part="bmc", severity="warn", code="full", fix=_SAVE)
 
 
-def _supplies(sensors: Sequence[Sensor]) -> Iterator[Finding]:
+def _supplies(sensors: Sequence[Sensor], *, are_all: bool) -> Iterator[Finding]:
     present = [s for s in sensors if "Presence detected" in s.reading or any(w in s.reading for w in _NO_SUPPLY)]
     bad = {s.name: s for s in present if any(word in s.reading for word in _NO_SUPPLY)}
     kinds = {kind_of(s.name) for s in present}
@@ -97,7 +101,7 @@ def _supplies(sensors: Sequence[Sensor]) -> Iterator[Finding]:
         s for s in sensors if s.status == "ok" and not s.reading and s.entity[:3] == "10." and kind_of(s.name) in kinds
     ]
     redundancy = next((s for s in sensors if any(word in s.reading for word in _NOT_REDUNDANT)), None)
-    alone = redundancy is not None or 2 * (len(present) - len(bad)) <= len(present)
+    alone = redundancy is not None or (are_all and 2 * (len(present) - len(bad)) <= len(present))
     for sensor in (*bad.values(), *absent):
         what = sensor.reading.replace("Presence detected, ", "") or "absent, while others of its kind are present"
         tail = f"; {redundancy.name}: {redundancy.reading}" if redundancy else ""
@@ -140,14 +144,14 @@ def _standing(events: Sequence[BmcEvent]) -> list[BmcEvent]:
     return [event for event in last.values() if event.asserted]
 
 
-def _judged(event: BmcEvent, boot: dt.datetime | None) -> Iterator[Finding]:
+def _judged(event: BmcEvent, boot: dt.datetime | None, *, are_all: bool) -> Iterator[Finding]:
     throttled, stopped = _THROTTLED in event.event, event.event.startswith(_STOPPED)
     if not throttled and not stopped and not any(word in f"{event.sensor} {event.event}" for word in _GRAVE):
         return
     at = _date(event)
     message = f"BMC event of {event.date} {event.time}: {event.sensor}: {event.event}"
     severity = event_severity(at, boot)
-    if (throttled or stopped) and severity is None:
+    if (throttled or stopped or not are_all) and severity is None:
         severity = "warn"
     yield Finding(
         message,

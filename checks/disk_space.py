@@ -16,14 +16,16 @@ FULL_PERCENT = 95
     catches="a full disk: checkpoints, logs, sockets and package updates fail, often without a clear error",
     fix="remove old checkpoints, container images and logs (du -xh --max-depth=2 / | sort -h), or enlarge the disk",
 )
-def disk_space(filesystems: tuple[Filesystem, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
+def disk_space(filesystems: tuple[Filesystem | Unknown, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Usage from 90 percent is a warning, from 95 percent a failure; memory and read-only images do not count.
 
     Source: imbue-ai/cluster-health (95 percent used fails); leptonai/gpud, disk component (less than 10 percent free
     is degraded).
     """
+    yield from (row for row in filesystems if isinstance(row, Unknown))
+    rows = [row for row in filesystems if isinstance(row, Filesystem)]
     # a disk may be mounted in many places; df lists the main one first
-    real = {fs.device: fs for fs in reversed(filesystems) if not fs.is_pseudo and not fs.device.startswith("/dev/sr")}
+    real = {fs.device: fs for fs in reversed(rows) if not fs.is_pseudo and not fs.device.startswith("/dev/sr")}
     if not real:
         yield Unknown("df lists no disk of this machine")
     for fs in real.values():

@@ -47,7 +47,7 @@ def fabric_manager(
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)
     fabric = [*_without_state(listed, profile.get("nvlink.domain_gpus")), *_judge_fabric(in_fabric)]
     if not profile.get("nvswitch"):
-        if not listed or not (fabric or in_fabric):
+        if not (fabric or in_fabric):
             yield NotApplicable("the machine is not known to have NVSwitches")
         yield from fabric
         return

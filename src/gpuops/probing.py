@@ -90,6 +90,11 @@ class Probe(Generic[T]):
             return None
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
-        refused = "not permitted" in answer.err.lower() or "permission denied" in answer.err.lower()
-        how = "" if isinstance(answer.question, Resources) else f" exited with {answer.exit}"
-        return Unknown(f"{answer.question}{how}: {answer.last_line() or 'no output'}", needs_root=refused)
+        return failure_of(answer)
+
+
+def failure_of(answer: Completed) -> Unknown:
+    """Return how the question failed, with its last words; root may see more if they are a refusal."""
+    refused = "not permitted" in answer.err.lower() or "permission denied" in answer.err.lower()
+    how = "" if isinstance(answer.question, Resources) else f" exited with {answer.exit}"
+    return Unknown(f"{answer.question}{how}: {answer.last_line() or 'no output'}", needs_root=refused)

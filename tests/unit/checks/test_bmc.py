@@ -158,3 +158,30 @@ class TestEvents:
         row = "03/10/2024 | 10:01:17 | Memory CPU1 DIMM_B2 | Uncorrectable ECC | Asserted"
         machine = logging(h100, row).but(clock=Unknown("no answer"))
         assert [f.severity for f in machine.judge("bmc").findings] == ["warn"]
+
+
+LOST = "PS2 Status       | C9h | ok  | 10.2 | Presence detected, Power Supply AC lost"
+GOOD = "PS1 Status       | C8h | ok  | 10.1 | Presence detected"
+ASSERTED = "06/14/2026 | 10:01:17 | Power Supply PS9 Status | Power Supply AC lost | Asserted"
+FAILURE = "Unable to send command: Invalid argument\n"
+
+
+def failing(probe, text):
+    return {probe.name: probe.read(Completed("n1", probe.question, 1, text, FAILURE))}
+
+
+def test_a_list_that_ends_early_fails_no_supply_for_rows_that_are_missing(h100):
+    machine = sensing(h100, GOOD, LOST)
+    assert found(machine) == [("PS2 Status", "fail", "supply")]
+    partial = machine.but(**failing(bmc_sensors, f"{GOOD}\n{LOST}\n"))
+    assert found(partial) == [("PS2 Status", "warn", "supply")]
+    healthy = machine.but(**failing(bmc_sensors, f"{GOOD}\n"))
+    assert (healthy.judge("bmc").status, found(healthy)) == ("unknown", [])
+
+
+def test_an_event_whose_end_may_be_missing_only_warns(h100):
+    row = f" 1 | {ASSERTED}\n"
+    machine = answered(h100).but(clock=Clock(1_781_500_000.0, synchronized=True))
+    whole = machine.but(bmc_events=bmc_events.read(Completed("n1", bmc_events.question, 0, row)))
+    assert found(whole) == [("Power Supply PS9 Status", "fail", "event")]
+    assert found(machine.but(**failing(bmc_events, row))) == [("Power Supply PS9 Status", "warn", "event")]

@@ -3,6 +3,7 @@ import pytest
 from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.disks import Filesystem
 from gpuops.probes.host.services import Service
+from gpuops.probing import Unknown
 
 
 def disk(used, device="/dev/sda1", mount="/"):
@@ -31,6 +32,13 @@ class TestDiskSpace:
         full = (disk(100, "/dev/loop3", "/snap/x"), disk(100, "tmpfs", "/run"), disk(100, "/dev/sr0", "/cdrom"))
         assert h100.but(disks=(*full, disk(1))).judge("disk-space").status == "pass"
         assert h100.but(disks=full).judge("disk-space").status == "unknown"
+
+    def test_a_full_disk_is_found_beside_a_mount_that_cannot_be_read(self, h100):
+        unread = Unknown("df: /mnt/s3: Transport endpoint is not connected")
+        verdict = h100.but(disks=(disk(97), unread)).judge("disk-space")
+        assert (verdict.status, only(verdict).part) == ("fail", "/")
+        verdict = h100.but(disks=(disk(1), unread)).judge("disk-space")
+        assert (verdict.status, unread.why in verdict.why) == ("unknown", True)
 
     def test_one_disk_in_two_places_is_one_finding(self, h100):
         verdict = h100.but(disks=(disk(97), disk(97, mount="/var/lib/kubelet"))).judge("disk-space")

@@ -95,3 +95,15 @@ def test_truncated_list_of_sensors_is_never_complete(length):
 def test_parsers_are_total(text):
     for probe in (bmc_presence, bmc_sensors, bmc_events, bmc_event_log):
         read(probe, text)
+
+
+@pytest.mark.parametrize(("probe", "out"), [(bmc_sensors, SDR), (bmc_events, SEL)])
+def test_rows_of_a_failing_ipmitool_count_and_the_rest_is_unknown(probe, out):
+    *rows, rest = read(probe, out, 1, "Unable to send command: Invalid argument\n")
+    assert tuple(rows) == read(probe, out)
+    assert rest == Unknown(f"{probe.question} exited with 1: Unable to send command: Invalid argument")
+
+
+def test_header_of_the_log_of_a_failing_ipmitool_is_read_or_unknown():
+    assert read(bmc_event_log, INFO, 1, "Unable to send command: Invalid argument\n") == read(bmc_event_log, INFO)
+    assert isinstance(read(bmc_event_log, INFO.replace("Overflow ", "Over"), 1), Unknown)

@@ -45,14 +45,26 @@ def test_an_answer_that_was_cut_is_unknown(answer):
 
 
 @pytest.mark.parametrize(
-    ("err", "known"),
+    ("err", "unread"),
     [
-        ("df: /run/user/1000/doc: Permission denied\n", True),
-        ("df: /data: Input/output error\n", False),
-        ("df: /run/user/1000/doc: Permission denied\ndf: /data: Stale file handle\n", False),
+        ("df: /run/user/1000/doc: Permission denied\n", []),
+        ("df: /run/user/1000/doc: Operation not permitted\n", []),
+        ("df: /data: Input/output error\n", ["df: /data: Input/output error"]),
+        ("df: /mnt/s3: Transport endpoint is not connected\n", ["df: /mnt/s3: Transport endpoint is not connected"]),
+        (
+            "df: /run/user/1000/doc: Permission denied\ndf: /data: Stale file handle\n",
+            ["df: /data: Stale file handle"],
+        ),
+        ("", ["df exited with 1 without a reason"]),
     ],
 )
-def test_a_disk_that_df_cannot_see_is_never_passed_over(err, known, answer):
-    told = disks.read(answer(disks, DF, err, status=1))
-    assert isinstance(told, Unknown) is not known
-    assert not isinstance(told, Unknown) or "/data" in told.why
+def test_one_unreadable_mount_leaves_the_other_rows_and_is_unknown_itself(err, unread, answer):
+    *rows, told = (*disks.read(answer(disks, DF, err, status=1)), *([] if unread else [None]))
+    assert tuple(rows) == parse_df(DF)
+    assert [told.why for told in [told] if told] == unread
+
+
+@pytest.mark.parametrize("out", ["", DF[:100], DF.splitlines()[0] + "\n"])
+def test_df_without_whole_rows_is_unknown(out, answer):
+    told = disks.read(answer(disks, out, "df: /data: Input/output error\n", status=1))
+    assert told == Unknown("df: /data: Input/output error")

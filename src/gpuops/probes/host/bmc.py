@@ -9,12 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.system import System
 from gpuops.probes.numbers import integer
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import Probe, Unknown, failure_of
 from gpuops.shell import Command, Completed, Files, read_files
 
 _SENSOR_CELLS = 5
@@ -23,6 +23,9 @@ _STATUSES = frozenset({"ok", "nc", "cr", "nr", "ns", "na", "us", "lnc", "lcr", "
 _RECORD = re.compile(r" *[0-9a-f]{1,8} *\|", re.IGNORECASE | re.ASCII)
 _EMPTY = "SEL has no entries"
 _SECONDS = 60.0
+_ACCEPTED = frozenset({0, 1})  # ipmitool exits with 1 if one of its requests failed, and lists what it did get
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,24 @@ def parse_events(text: str) -> tuple[BmcEvent, ...] | Unknown:
     return tuple(event for event in map(_event, rows) if event)
 
 
-def _read_events(answer: Completed) -> tuple[BmcEvent, ...] | Unknown:
+def _read_sensors(answer: Completed) -> tuple[Sensor | Unknown, ...] | Unknown:
+    return _with_failure(answer, parse_sensors(answer.out))
+
+
+def _read_events(answer: Completed) -> tuple[BmcEvent | Unknown, ...] | Unknown:
     """Read the events; ipmitool reports an empty log on standard error."""
-    return () if _EMPTY in answer.err else parse_events(answer.out)
+    return () if _EMPTY in answer.err else _with_failure(answer, parse_events(answer.out))
+
+
+def _with_failure(answer: Completed, rows: tuple[T, ...] | Unknown) -> tuple[T | Unknown, ...] | Unknown:
+    """Return the rows, and that others may be missing if ipmitool exited with 1: one record failed, or the list ended.
+
+    Without rows its last words say why.
+    """
+    if not answer.exit:
+        return rows
+    failure = failure_of(answer)
+    return failure if isinstance(rows, Unknown) or not rows else (*rows, failure)
 
 
 def _event(row: str) -> BmcEvent | None:
@@ -109,6 +127,12 @@ def parse_event_log(text: str) -> EventLog | Unknown:
     if fields.get("Overflow") not in ("true", "false"):
         return Unknown(f"ipmitool sel info: expected Overflow, found {text[-80:]!r}")
     return EventLog(integer(fields.get("Entries")), fields["Overflow"] == "true")
+
+
+def _read_event_log(answer: Completed) -> EventLog | Unknown:
+    """Read the header, of which the one needed line is whole or missing, whatever ipmitool says of other lines."""
+    log = parse_event_log(answer.out)
+    return failure_of(answer) if answer.exit and isinstance(log, Unknown) else log
 
 
 def kind_of(name: str) -> str:
@@ -144,15 +168,17 @@ bmc_presence: Probe[BmcPresence] = Probe(
 )
 """Whether the node has a BMC; needs no root."""
 
-bmc_sensors: Probe[tuple[Sensor, ...]] = Probe(
-    "bmc_sensors", _ipmitool("sdr", "elist"), lambda answer: parse_sensors(answer.out), cost="slow"
+bmc_sensors: Probe[tuple[Sensor | Unknown, ...]] = Probe(
+    "bmc_sensors", _ipmitool("sdr", "elist"), _read_sensors, accepts=_ACCEPTED, cost="slow"
 )
-"""Sensors of the BMC. Asking it takes up to a minute, and longer than that if it hangs."""
+"""Sensors of the BMC, and what kept ipmitool from listing more. Asking takes up to a minute, or longer if it hangs."""
 
-bmc_events: Probe[tuple[BmcEvent, ...]] = Probe("bmc_events", _ipmitool("sel", "elist"), _read_events, cost="slow")
-"""Event log of the BMC, the oldest event first."""
+bmc_events: Probe[tuple[BmcEvent | Unknown, ...]] = Probe(
+    "bmc_events", _ipmitool("sel", "elist"), _read_events, accepts=_ACCEPTED, cost="slow"
+)
+"""Event log of the BMC, the oldest event first, and what kept ipmitool from listing more."""
 
 bmc_event_log: Probe[EventLog] = Probe(
-    "bmc_event_log", _ipmitool("sel", "info"), lambda answer: parse_event_log(answer.out), cost="slow"
+    "bmc_event_log", _ipmitool("sel", "info"), _read_event_log, accepts=_ACCEPTED, cost="slow"
 )
 """Header of the event log."""

@@ -51,15 +51,25 @@ def parse_df(text: str) -> tuple[Filesystem, ...] | Unknown:
     return tuple(filesystems)
 
 
-def _read(answer: Completed) -> tuple[Filesystem, ...] | Unknown:
-    """Parse df's answer; it exits with 1 if it cannot read a mount, which is irrelevant for the mounts of users."""
-    errors = [line for line in answer.err.splitlines() if "Permission denied" not in line]
-    if answer.exit and errors:
-        return Unknown(errors[-1][:160])
-    return parse_df(answer.out)
+def _read(answer: Completed) -> tuple[Filesystem | Unknown, ...] | Unknown:
+    """Parse df's answer; it exits with 1 if it cannot read a mount, and lists the others (coreutils manual, df).
+
+    A mount that this session may not read is one of a user (FUSE), and irrelevant for the space on disks.
+    """
+    errors = [line.strip() for line in answer.err.splitlines()]
+    refused = [line for line in errors if line.endswith(("Permission denied", "Operation not permitted"))]
+    rows = parse_df(answer.out)
+    if isinstance(rows, Unknown):
+        return Unknown(errors[-1][:160]) if answer.exit and errors else rows
+    if not answer.exit:
+        return rows
+    unread = [line for line in errors if line and line not in refused]
+    if not unread and not refused:
+        unread = ["df exited with 1 without a reason"]
+    return (*rows, *(Unknown(line[:160]) for line in unread))
 
 
-disks: Probe[tuple[Filesystem, ...]] = Probe(
+disks: Probe[tuple[Filesystem | Unknown, ...]] = Probe(
     "disks", Command(("df", "-l", "-P", "-k")), _read, accepts=frozenset({0, 1})
 )
-"""Every local file system."""
+"""Every local file system, and what df says of those that it could not read."""
