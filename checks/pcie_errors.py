@@ -7,7 +7,8 @@ from gpuops.probes.host.kernel_log import Aer, KernelLog, kernel_log
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.host.pci_paths import pci_paths
 from gpuops.probes.network.ib import IbPort, ib_ports
-from gpuops.probes.nvidia.gpus import Gpu, all_gpus, gpus
+from gpuops.probes.nvidia.driver import Driver, driver
+from gpuops.probes.nvidia.gpus import Gpu, gpus, known_gpus
 
 _DAY_SECONDS = 86400
 _FLOOD = 480
@@ -15,8 +16,8 @@ _RESEAT = "reseat the card, its riser and its cable; if it comes back, swap the 
 
 
 @check(
-    needs=(kernel_log, gpus, gpu_functions, ib_ports, pci_paths),
-    tolerates=(gpus, gpu_functions, ib_ports, pci_paths),
+    needs=(kernel_log, gpus, gpu_functions, driver, ib_ports, pci_paths),
+    tolerates=(gpus, gpu_functions, driver, ib_ports, pci_paths),
     severity="fail",
     tags=("quick", "pcie"),
     catches="a card, riser or slot that fails: the device resets, falls off the bus, or is slow",
@@ -26,6 +27,7 @@ def pcie_errors(
     log: KernelLog,
     listed: tuple[Gpu, ...] | Unknown,
     functions: tuple[PciFunction, ...] | Unknown,
+    loaded: Driver | Unknown,
     ports: tuple[IbPort, ...] | Unknown,
     paths: Mapping[str, tuple[str, ...]] | Unknown,
     _profile: Profile,
@@ -37,7 +39,7 @@ def pcie_errors(
     Express Base Specification, Advanced Error Reporting (a fatal error makes the link unreliable); DCGM, defaults of
     the PCIe test (480 errors); Linux kernel, drivers/firmware/efi/cper.c (records of the firmware).
     """
-    parts = _parts(listed, functions, ports)
+    parts = _parts(listed, functions, loaded, ports)
     ways = {} if isinstance(paths, Unknown) else paths
     errors: dict[str, list[Aer]] = {}
     for event in log.aers:
@@ -52,13 +54,11 @@ def pcie_errors(
 def _parts(
     listed: tuple[Gpu, ...] | Unknown,
     functions: tuple[PciFunction, ...] | Unknown,
+    loaded: Driver | Unknown,
     ports: tuple[IbPort, ...] | Unknown,
 ) -> dict[str, str]:
     """Return the parts by PCI address: GPUs and RDMA devices."""
-    on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
-    all_parts: dict[str, str] = {
-        address: gpu.part for address, gpu in all_gpus(() if isinstance(listed, Unknown) else listed, on_bus).items()
-    }
+    all_parts: dict[str, str] = {address: gpu.part for address, gpu in known_gpus(listed, functions, loaded).items()}
     nics = () if isinstance(ports, Unknown) else ports
     return all_parts | {
         port.pci_address: PartName(port.device, f"{port.device} ({port.pci_address})")

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuops import Finding, PartName, Profile, Unknown, check
+from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.kernel_log import KernelLog, Xid, kernel_log
 from gpuops.probes.host.kernel_messages import Message
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
-from gpuops.probes.nvidia.gpus import Gpu, all_gpus, gpus
+from gpuops.probes.nvidia.driver import Driver, driver
+from gpuops.probes.nvidia.gpus import Gpu, gpus, known_gpus, part_at
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
 from gpuops.probes.nvidia.nvlink_xids import CODES, decode_registers, link_of
 from gpuops.probes.nvidia.xid import ACTIONS, APPLICATION, Action, XidMeaning, meaning_of
@@ -86,8 +87,8 @@ class _Entry:
 
 
 @check(
-    needs=(kernel_log, gpus, gpu_functions, nvlink),
-    tolerates=(gpus, gpu_functions, nvlink),
+    needs=(kernel_log, gpus, gpu_functions, driver, nvlink),
+    tolerates=(gpus, gpu_functions, driver, nvlink),
     severity="reset",
     tags=("quick", "gpu"),
     explains=("recovery-action", "pcie-errors", "sxid:20034"),
@@ -98,6 +99,7 @@ def xid(
     log: KernelLog,
     listed: tuple[Gpu, ...] | Unknown,
     functions: tuple[PciFunction, ...] | Unknown,
+    loaded: Driver | Unknown,
     links: tuple[GpuLinks, ...] | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown]:
@@ -110,8 +112,7 @@ def xid(
     initialized or requires a reset counts like one with it. If the log does not reach back to boot, the absence of Xids
     is unknown.
     """
-    on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
-    gpus_by_address = all_gpus(() if isinstance(listed, Unknown) else listed, on_bus)
+    gpus_by_address = known_gpus(listed, functions, loaded)
     answering = frozenset() if isinstance(listed, Unknown) else frozenset(gpu.address for gpu in listed)
     links_by_gpu = {} if isinstance(links, Unknown) else {of.index: of for of in links}
     entries = [
@@ -214,15 +215,11 @@ def _finding(entry: _Entry) -> Finding:
     return Finding(
         f"Xid {last.code} ({entry.meaning.meaning}){times}{when}{f'; {since}' if since else ''}",
         fix=entry.settled.fix if entry.settled else entry.meaning.advice,
-        part=_part(entry.gpu, last.address),
+        part=part_at(last.address, {last.address: entry.gpu} if entry.gpu else {}),
         severity=entry.severity,
         code=str(last.code),
         fault_of="user" if last.code in APPLICATION else None,
     )
-
-
-def _part(gpu: Gpu | None, address: str) -> str:
-    return gpu.part if gpu else PartName(address, f"GPU at {address}")
 
 
 def _settled(
@@ -310,7 +307,7 @@ def _uninitialized(
         if address not in answering | failing:
             by_words.setdefault(message.text[message.text.index("RmInitAdapter") :], []).append(address)
     for words, addresses in by_words.items():
-        parts = [_part(gpus.get(address), address) for address in sorted(addresses)]
+        parts = [part_at(address, gpus) for address in sorted(addresses)]
         if len(parts) > 1 and not answering:
             yield _not_initialized(f"the driver could not initialize {', '.join(parts)}: {words}", "node")
         else:

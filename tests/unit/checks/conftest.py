@@ -132,6 +132,9 @@ class Machine:
         return [(v.check, f.part) for v in self.judge_all().values() for f in v.findings if f.severity != "info"]
 
     def but(self, **values):
+        """The machine with other values; what lspci lists is the value of both of its probes."""
+        if "gpu_functions" in values:
+            values = {"listed_functions": values["gpu_functions"], **values}
         return replace(self, values={**self.values, **values})
 
     def expecting(self, **values):
@@ -201,6 +204,7 @@ def h100():
             "smi": Smi(VERSION, "13.0", 8, gpus),
             "gpus": gpus,
             "gpu_functions": (*switches, *functions),
+            "listed_functions": (*switches, *functions),
             "pci_vendors": frozenset({"8086", "10de", "15b3"}),
             "driver": Driver(VERSION, open_kernel_modules=True, gpu_addresses=tuple(pcie), kernel_modules=MODULES),
             "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),

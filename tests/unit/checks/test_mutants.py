@@ -243,3 +243,56 @@ def test_a_node_without_a_fabric_needs_no_state_beside_mig():
     mig = within_gpu(4, r"<current_mig>Disabled", "<current_mig>Enabled")
     found, unknown = told("dgx-a100", smi=mig)
     assert "fabric-manager" not in {check for check, _, _ in found} | unknown
+
+
+LOST = {
+    "old": "Unable to determine the device handle for GPU{0}: Unknown Error\n",
+    "wide domain": "Unable to determine the device handle for GPU 0000{0}: Unknown Error\n",
+    "with number": "Unable to determine the device handle for GPU{1}: {0}: GPU is lost.  Reboot to recover this GPU\n",
+}
+PCILIB = "pcilib: sysfs_read_vpd: read failed: No such device\n"
+
+
+@pytest.mark.parametrize("lspci", ["good", "exit 1", "missing"])
+@pytest.mark.parametrize("words", LOST.values(), ids=list(LOST))
+@pytest.mark.parametrize(
+    ("machine", "number", "address"),
+    [("hgx-h100", 5, "0000:c3:00.0"), ("dgx-a100", 6, "0000:b7:00.0"), ("gb200-nvl72", 2, "0018:01:00.0")],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_lost_gpu_is_one_finding_on_itself(machine, number, address, words, lspci, declared):
+    error = words.format(address.upper(), number)
+    log = (
+        f"[ 9000.1] NVRM: Xid (PCI:{address[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    )
+    off = re.compile(rf"(?m)^({address} .*)\(rev a1\)")
+    answers = mutated(
+        machine, code=255, smi=lambda _: error, dmesg=add(log), lspci=lambda out: off.sub(r"\1(rev ff)", out)
+    )
+    failed = {"good": {}, "exit 1": {"exit": 1, "err": PCILIB}, "missing": {"exit": 127, "out": ""}}[lspci]
+    answers = [replace(a, **failed) if kind_of(a) == "lspci" else a for a in answers]
+    (finding,) = graver_than_info(machine, answers, declared=declared)
+    assert (finding.check, str(finding.part), finding.severity) == ("gpu-lost", f"gpu{number}", "isolate")
+    assert ("rev ff" in finding.message) is (lspci != "missing")
+    assert any("Xid 79" in str(effect) for effect in finding.effects)
+
+
+def graver_than_info(machine, answers, *, declared=True):
+    facts = read("gpu01", NOW, answers, PROBES)
+    host = Host("gpu01", "gpu01", Where("inventory.yml", 1, 1))
+    own = load(machine) if declared else profile_of(host, facts, PROFILES)
+    return [f for v in judge_node(CHECKS, facts, own) for f in v.findings if f.severity != "info"]
+
+
+def test_a_lost_gpu_that_nothing_numbers_is_named_by_its_address():
+    unreadable = {"lspci": {"exit": 127, "out": ""}, "proc": {"out": ""}, "smi": {"exit": 255}}
+    answers = mutated("hgx-h100", smi=lambda _: LOST["old"].format("0000:C3:00.0"))
+    answers = [replace(a, **unreadable.get(kind_of(a), {})) for a in answers]
+    parts = {str(f.part) for f in graver_than_info("hgx-h100", answers) if f.check == "gpu-lost"}
+    assert parts == {"0000:c3:00.0"}
+
+
+def test_rows_that_a_failing_lspci_lacks_prove_nothing():
+    answers = mutated("hgx-h100", lspci=without(r"0000:c3:00\.0 .*\n"))
+    answers = [replace(a, exit=2) if kind_of(a) == "lspci" else a for a in answers]
+    assert graver_than_info("hgx-h100", answers) == []

@@ -115,3 +115,9 @@ gpu_functions: Probe[tuple[PciFunction, ...]] = Probe(
     "gpu_functions", Command(("lspci", "-Dnn", "-d", "10de:")), lambda answer: parse_lspci(answer.out)
 )
 """NVIDIA's functions on the PCI bus, whether or not the driver manages them."""
+
+listed_functions: Probe[tuple[PciFunction, ...]] = Probe(
+    "listed_functions", gpu_functions.question, lambda answer: parse_lspci(answer.out), accepts=frozenset({0, 1, 2})
+)
+"""Functions that lspci lists, even if it failed: it exits with 1 after an error of libpci, and with 2 if one device
+could not be read (pciutils, lspci.c). A row counts for its own device; a missing row proves nothing."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from gpuops.probes.host.lspci import PciFunction
+from gpuops.probes.nvidia.driver import Driver
 from gpuops.probes.nvidia.nvidia_smi import Gpu, parse_smi, smi
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import PartName, Probe, Unknown
 from gpuops.shell import Completed
 
-__all__ = ["Gpu", "all_gpus", "gpus", "shared_nvlink_domain"]
+__all__ = ["Gpu", "all_gpus", "gpus", "known_gpus", "part_at", "shared_nvlink_domain"]
 
 
 def parse_gpus(answer: Completed) -> tuple[Gpu, ...] | Unknown:
@@ -31,6 +33,29 @@ def all_gpus(answering: Iterable[Gpu], addresses: Iterable[str]) -> dict[str, Gp
     gpu_by_address = {gpu.address: gpu for gpu in answering}
     all_addresses = sorted({*gpu_by_address, *addresses})
     return {address: gpu_by_address.get(address, Gpu(index, address)) for index, address in enumerate(all_addresses)}
+
+
+def known_gpus(
+    answering: Iterable[Gpu] | Unknown,
+    functions: Iterable[PciFunction] | Unknown,
+    loaded: Driver | Unknown,
+    others: Iterable[str] = (),
+) -> dict[str, Gpu]:
+    """Return the GPUs by PCI address that nvidia-smi, lspci and the driver (/proc/driver/nvidia/gpus) know.
+
+    ``others`` are addresses that an error message names. They are numbered only beside one of the three lists: the
+    message does not show how many GPUs stand before them.
+    """
+    listed = () if isinstance(answering, Unknown) else tuple(answering)
+    on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
+    managed = set() if isinstance(loaded, Unknown) else set(loaded.gpu_addresses)
+    known = on_bus | managed
+    return all_gpus(listed, known | set(others) if known or listed else ())
+
+
+def part_at(address: str, gpus: Mapping[str, Gpu]) -> PartName:
+    """Return the part of the GPU at ``address``: the address itself if its number is unknown."""
+    return gpus[address].part if address in gpus else PartName(address, f"GPU at {address}")
 
 
 def shared_nvlink_domain(gpus: Iterable[Gpu]) -> tuple[str, int] | None:
