@@ -11,6 +11,7 @@ from dataclasses import replace
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.parts import Part, PartKind
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of, upper_quartile
+from gpuops.isolation.spine import level_alone
 from gpuops.isolation.spread import Certainty, Spread, bound, failure_log_e, log_e_needed, usual_share
 
 _Values = dict[tuple[int, FigureKind], list[float]]
@@ -46,7 +47,7 @@ class Certainties:
             return self._of_failures(failed, readings)
         if part.kind == "nic":
             own = self._without_slow_paths(part, own)
-        values = _by_round(own, self._fabric, self._readings.leaf_level(part) if part.kind == "nic" else 1.0)
+        values = _by_round(own, self._fabric, self._level(part))
         shared = _by_round([r for r in own if not self._is_set_aside(r)], self._fabric, 1.0)
         kinds = {kind for _, kind in values}
         certainties = [self._of_kind(part.kind, kind, values, shared) for kind in kinds]
@@ -55,6 +56,12 @@ class Certainties:
         best = max(certainties, key=lambda certainty: certainty.rounds)
         total = sum(certainty.log_e for certainty in certainties)  # e-values of separate rounds multiply
         return Certainty(total, best.slow_by, best.slow_share, sum(certainty.rounds for certainty in certainties))
+
+    def _level(self, part: Part) -> float:
+        """Return what a healthy part reaches in its place, as a fraction of the level of all."""
+        if part.kind == "uplink":
+            return level_alone(part, self._readings)
+        return self._readings.leaf_level(part) if part.kind == "nic" else 1.0
 
     def _without_slow_paths(self, part: Part, own: Sequence[Reading]) -> list[Reading]:
         """Return the readings of a NIC, those of a pair that is always slow once: that may be the path of this pair.

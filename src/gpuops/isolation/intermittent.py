@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from gpuops.isolation.certainty import Certainties
 from gpuops.isolation.parts import Part
@@ -58,6 +58,7 @@ def _uplinks(
 ) -> Iterator[Found]:
     by_uplink = _by_part((r for r in slow if r.ratio and readings.crosses(r)), lambda r: _uplinks_of(r, readings))
     likely = {part: own for part, own in by_uplink.items() if part not in excluded and _are_many(own, part, readings)}
+    likely = _without_partners(likely, by_uplink)
     if have_common_cause(likely, readings):
         return
     uplinks_by_rail = Counter(part.number for part in likely)
@@ -66,6 +67,21 @@ def _uplinks(
             continue  # those of all units: the rail's spine carries other traffic
         if certainties.of(part).log_e > _WORTH_A_ROUND:
             yield part, tuple(own)
+
+
+def _without_partners(
+    likely: Mapping[Part, list[Reading]], by_uplink: Mapping[Part, Collection[Reading]]
+) -> dict[Part, list[Reading]]:
+    """Return the likely uplinks, of each rail only the one that all slow transfers cross, if there is one.
+
+    Each other end of its transfers looks slow at times, too.
+    """
+    slow_on: dict[int, set[Reading]] = {}
+    for part, own in by_uplink.items():
+        slow_on.setdefault(part.number, set()).update(own)
+    common = {part for part, own in likely.items() if slow_on[part.number] <= set(own)}
+    alone = {rail for rail in slow_on if sum(part.number == rail for part in common) == 1}
+    return {part: own for part, own in likely.items() if part in common or part.number not in alone}
 
 
 def have_common_cause(uplinks: Collection[Part], readings: Readings) -> bool:
@@ -84,10 +100,11 @@ def have_common_cause(uplinks: Collection[Part], readings: Readings) -> bool:
 
 
 def _are_many(own: Iterable[Reading], uplink: Part, readings: Readings) -> bool:
-    """Return True if the transfers over the uplink were slow together in some round."""
+    """Return True if the transfers over the uplink were slow together in some round, or single ones in several."""
     slow = Counter(reading.round_index for reading in own)
     every = Counter(reading.round_index for reading in readings.of(uplink))
-    return any(count >= _SHARE_OF_TRANSFERS * every[index] for index, count in slow.items())
+    together = [every[index] for index, count in slow.items() if count >= _SHARE_OF_TRANSFERS * every[index]]
+    return len(together) > 1 or max(together, default=0) > 1
 
 
 def _is_worth_a_round(part: Part, own: Sequence[Reading], readings: Readings, certainties: Certainties) -> bool:

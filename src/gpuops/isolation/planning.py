@@ -6,7 +6,9 @@ full nodes in pairs; then groups. `intra_node` plans the rounds before these. Th
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuops.isolation.evidence import Evidence
@@ -14,7 +16,8 @@ from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.searching import next_group_round, nodes_to_exclude
 from gpuops.isolation.intra_node import MAX_ROUNDS as _MAX_INSIDE
 from gpuops.isolation.intra_node import blame as blame_intra_node
-from gpuops.isolation.retesting import has_one_nic, retest_round
+from gpuops.isolation.readings import Readings
+from gpuops.isolation.retesting import has_one_nic, retest_round, uplinks_alone
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.isolation.suspects import SuspectAnalysis, find_suspects
 from gpuops.isolation.sweeps import PairingScheme, pairing_schemes, pairs, sweep
@@ -23,6 +26,9 @@ _SCHEMES: tuple[PairingScheme, ...] = ("inside", "across", "inside", "across", "
 """The sweeps in which each NIC is measured, each time with another partner, before any suspect is measured again."""
 SWEEPS, _ALWAYS = len(_SCHEMES), 4
 """The first sweeps are measured in any case, the others while they bring new pairs."""
+_ROUNDS_ALONE = 2
+"""Rounds that show each uplink alone, so that no single disturbance makes it a suspect; with three units, one more for
+the third pair of units: what all uplinks of a rail show is its spine."""
 _MAX_CONFIRMING = 14
 _FOR_UNLIKELY = 7
 """So many of these rounds are for NICs that were slow at times, even if healthy ones are likelier to show that."""
@@ -33,7 +39,7 @@ _MAX_WHOLE = 6
 def max_rounds(fabric: Fabric) -> int:
     """Return the maximum number of rounds: inside nodes, rails, pairs, and groups with their halves."""
     halves = math.ceil(math.log2(max(2, len(fabric.nodes))))
-    return _MAX_INSIDE + SWEEPS + _MAX_CONFIRMING + _max_pairings(fabric) + _MAX_WHOLE + halves
+    return _MAX_INSIDE + SWEEPS + _ROUNDS_ALONE + _MAX_CONFIRMING + _max_pairings(fabric) + _MAX_WHOLE + halves
 
 
 def _max_pairings(fabric: Fabric) -> int:
@@ -68,7 +74,7 @@ def _hanging(evidence: Evidence) -> set[str]:
 def _next_between(evidence: Evidence, measured: _Groups) -> Round | None:
     if len(evidence.fabric.nodes) < 2:
         return None
-    planned = _next_sweep(evidence, measured)
+    planned = _next_sweep(evidence, measured) or _next_alone(evidence)
     if planned is not None:
         return planned
     analysis = find_suspects(evidence)
@@ -84,21 +90,41 @@ def _count_rounds(evidence: Evidence, scope: str) -> int:
 
 
 def _next_sweep(evidence: Evidence, measured: _Groups) -> Round | None:
-    count, fabric = _count_rounds(evidence, "rail"), evidence.fabric
-    schemes = [s for s in pairing_schemes(fabric) if any(sweep(fabric, s, turn).groups for turn in range(SWEEPS))]
-    if "rail" not in evidence.scopes or count >= SWEEPS or not schemes:
+    count, planned = _count_rounds(evidence, "rail"), _sweeps(evidence.fabric)
+    if "rail" not in evidence.scopes or count >= len(planned):
         return None
-    planned = [scheme if scheme in schemes else schemes[0] for scheme in _SCHEMES]
-    turn = sweep(fabric, planned[count], planned[:count].count(planned[count]))
+    turn = planned[count]
     return turn if turn.groups and (count < _ALWAYS or _is_new(turn, measured)) else None
+
+
+@functools.lru_cache(maxsize=16)
+def _sweeps(fabric: Fabric) -> Sequence[Round]:
+    """Return the sweeps that may be measured; none if no rail joins two nodes."""
+    schemes = [s for s in pairing_schemes(fabric) if any(sweep(fabric, s, turn).groups for turn in range(SWEEPS))]
+    planned = [scheme if scheme in schemes else schemes[0] for scheme in _SCHEMES] if schemes else []
+    return [sweep(fabric, scheme, planned[:count].count(scheme)) for count, scheme in enumerate(planned)]
+
+
+def _next_alone(evidence: Evidence) -> Round | None:
+    """Return single transfers between units if those of the sweeps disturbed one another, which hides a slow link."""
+    rounds = tuple(each for each in evidence.rounds if each.round.scope == "rail")
+    fabric = evidence.fabric
+    if "rail" not in evidence.scopes or len(rounds) < _ALWAYS or len(fabric.units) < 2:
+        return None
+    is_last_new = _is_new(_sweeps(fabric)[-1], _measured_groups(replace(evidence, rounds=rounds[:_ALWAYS])))
+    sweeps, count = SWEEPS if is_last_new else _ALWAYS, _ROUNDS_ALONE + (len(fabric.units) == 3)
+    if len(rounds) >= sweeps + count or not Readings(replace(evidence, rounds=rounds[:sweeps])).are_crowded:
+        return None
+    planned = uplinks_alone(fabric, len(rounds))
+    return planned if planned.groups else None
 
 
 def _next_confirming(evidence: Evidence, analysis: SuspectAnalysis, measured: _Groups) -> Round | None:
     """Return a round for the suspects: a sweep for leaves, else pairs with healthy nodes; in turn for both."""
     count = _count_rounds(evidence, "rail")
-    if "rail" not in evidence.scopes or count >= SWEEPS + _MAX_CONFIRMING:
+    if "rail" not in evidence.scopes or count >= SWEEPS + _ROUNDS_ALONE + _MAX_CONFIRMING:
         return None
-    if count >= SWEEPS + _FOR_UNLIKELY:
+    if count >= SWEEPS + _ROUNDS_ALONE + _FOR_UNLIKELY:
         analysis = replace(analysis, open=tuple(s for s in analysis.open if not s.flaps or s.certainty.log_e > 0))
     kinds = sorted({_RETEST_BY[suspect.part.kind] for suspect in analysis.open} - {"pair"})
     for turn in range(len(kinds)):

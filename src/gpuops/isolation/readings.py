@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import statistics
@@ -125,10 +126,26 @@ class Readings:
 
     def reading(self, round_index: int, figure: GroupResult) -> Reading:
         """Compare ``figure`` of round ``round_index`` with others."""
+        return self._reading(round_index, figure, kind_of(figure.group, self.fabric))
+
+    def _reading(self, round_index: int, figure: GroupResult, kind: FigureKind) -> Reading:
         if figure.trouble or not figure.gb_per_s:
             return Reading(round_index, figure, 0.0, 0.0)
-        level, line_level = self._levels[round_index][kind_of(figure.group, self.fabric)]
+        level, line_level = self._levels[round_index][kind]
         return Reading(round_index, figure, figure.gb_per_s / level, figure.gb_per_s / line_level)
+
+    @functools.cached_property
+    def _by_round(self) -> list[Sequence[Reading]]:
+        """The readings of each round in the order of its groups; none of groups of more nodes."""
+        return [
+            [
+                self._reading(round_index, figure, kind)
+                for figure, kind in zip(measured.figures, _kinds(measured, self.fabric), strict=True)
+            ]
+            if measured.round.scope != "group"
+            else ()
+            for round_index, measured in enumerate(self._evidence.rounds)
+        ]
 
     @functools.cached_property
     def _levels(self) -> list[dict[FigureKind, tuple[float, float]]]:
@@ -170,12 +187,8 @@ class Readings:
     @functools.cached_property
     def between(self) -> list[Reading]:
         """Every reading of a pair of nodes, on rails or with all GPUs."""
-        return [
-            self.reading(round_index, figure)
-            for round_index, measured in enumerate(self._evidence.rounds)
-            if measured.round.scope in {"rail", "pair"}
-            for figure in measured.figures
-        ]
+        rounds = zip(self._evidence.rounds, self._by_round, strict=True)
+        return [r for measured, readings in rounds if measured.round.scope in {"rail", "pair"} for r in readings]
 
     def is_alone(self, reading: Reading) -> bool:
         """Return True if it shares no link with other transfers of its round: it stays in its unit, or is alone on it.
@@ -199,6 +212,11 @@ class Readings:
             at_line_rate = all(level >= line for kind, (level, line) in levels.items() if _is_crossing(kind))
             rooms.append(at_line_rate and self.slow_shares.get(index, 0.0) <= _MAX_COLLIDING)
         return rooms
+
+    @property
+    def are_crowded(self) -> bool:
+        """True if transfers between units slow one another in some round."""
+        return not all(self._have_room)
 
     @functools.cached_property
     def slow_shares(self) -> dict[int, float]:
@@ -287,9 +305,8 @@ class Readings:
                 continue
             indices_by_port = measured.round.group_indices
             for index in sorted({index for port in ports for index in indices_by_port.get(port, ())}):
-                figure = measured.figures[index]
-                if part.crossed_by(figure, self.fabric):
-                    yield self.reading(round_index, figure)
+                if part.crossed_by(measured.figures[index], self.fabric):
+                    yield self._by_round[round_index][index]
 
     def width(self, part: Part) -> int:
         """Return how many ports share ``part``."""
@@ -317,16 +334,15 @@ def _have_no_common_port(pairs: Iterable[frozenset[tuple[str, int]]]) -> bool:
 @functools.lru_cache(maxsize=48)
 def _survey(measured: Measured, fabric: Fabric) -> dict[FigureKind, _Survey]:
     figures_by_kind: dict[FigureKind, list[GroupResult]] = {}
-    for figure in measured.figures:
-        figures_by_kind.setdefault(kind_of(figure.group, fabric), []).append(figure)
+    for figure, kind in zip(measured.figures, _kinds(measured, fabric), strict=True):
+        figures_by_kind.setdefault(kind, []).append(figure)
     return {kind: _survey_of(figures) for kind, figures in figures_by_kind.items()}
 
 
-def _level_of_few(surveys: Iterable[_Survey], best: float) -> float:
-    """Return the level of a round of suspects and controls, all alone on their links: only drift makes it differ."""
-    values = sorted(f.gb_per_s for survey in surveys for f in survey.figures if f.gb_per_s and not f.trouble)
-    level = level_of(values) if len(values) >= _ENOUGH_CONTROLS else 0.0
-    return level if level >= _WARM * best else best
+@functools.lru_cache(maxsize=48)
+def _kinds(measured: Measured, fabric: Fabric) -> Sequence[FigureKind]:
+    """Return the kind of each figure."""
+    return [kind_of(figure.group, fabric) for figure in measured.figures]
 
 
 def _survey_of(figures: Sequence[GroupResult]) -> _Survey:
@@ -355,8 +371,9 @@ def deviation(values: Iterable[float], level: float) -> float:
 
 
 def _about(ordered: Sequence[float], value: float) -> float:
-    """Return the median of the values within 6 % of ``value``."""
-    return statistics.median(figure for figure in ordered if 0.94 * value <= figure <= 1.06 * value)
+    """Return the median of the sorted values within 6 % of ``value``."""
+    near = ordered[bisect.bisect_left(ordered, 0.94 * value) : bisect.bisect_right(ordered, 1.06 * value)]
+    return (near[len(near) // 2] + near[(len(near) - 1) // 2]) / 2
 
 
 def kind_of(group: RankGroup, fabric: Fabric) -> FigureKind:

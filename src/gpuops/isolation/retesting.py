@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from gpuops.errors import format_count
+from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.links import SharedLink, fits, shared_links
 from gpuops.isolation.parts import Part, parts_of
 from gpuops.isolation.readings import Readings
@@ -25,8 +26,8 @@ _TURN = 0.618
 class _Occupied:
     """The ports and shared links that the groups of a round use, so that no group disturbs another."""
 
-    def __init__(self, readings: Readings) -> None:
-        self._fabric = readings.fabric
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
         self._ports: set[tuple[str, int]] = set()
         self._loads: Counter[SharedLink] = Counter()
         self.groups: list[RankGroup] = []
@@ -55,7 +56,7 @@ def retest_round(analysis: SuspectAnalysis, number: int) -> Round:
     """Pair each suspect with one partner on each of its rails, as many as can run undisturbed at once."""
     suspects = [suspect for suspect in analysis.open if suspect.part.kind in {"node", "nic"} or has_one_nic(suspect)]
     suspects.sort(key=lambda suspect: suspect.part.kind == "leaf")  # last, because a leaf's pair runs alone on it
-    occupied = _Occupied(analysis.readings)
+    occupied = _Occupied(analysis.readings.fabric)
     partners = _Partners(analysis)
     for suspect in suspects:
         _add_pairs(suspect, partners, occupied)
@@ -67,6 +68,14 @@ def retest_round(analysis: SuspectAnalysis, number: int) -> Round:
         _add_controls(analysis, occupied, number)
     count = len(suspects) + len(uplinks)
     return Round("rail", tuple(occupied.groups), f"{format_count(count, 'suspect')} with healthy partners")
+
+
+def uplinks_alone(fabric: Fabric, number: int) -> Round:
+    """Pair nodes of different units so that each transfer has its links to the spine to itself, as many as can run."""
+    occupied = _Occupied(fabric)
+    for group in sweep(fabric, "across", number).groups:
+        occupied.add(group)
+    return Round("rail", tuple(occupied.groups), "single transfers between units, to tell links from their load")
 
 
 def has_one_nic(suspect: Suspect) -> bool:

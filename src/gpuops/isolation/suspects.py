@@ -20,7 +20,8 @@ from gpuops.isolation.intermittent import ROUNDS_TO_FLAP, have_common_cause, int
 from gpuops.isolation.mild import mild_leaves, mild_nics
 from gpuops.isolation.parts import KINDS, Part, parts_of
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
-from gpuops.isolation.spread import Certainty
+from gpuops.isolation.spine import level_alone
+from gpuops.isolation.spread import LEAST, Certainty
 
 ROUNDS_TO_BLAME = 4
 """A part must be slow in this many rounds and never healthy: other tenants' traffic does not last as long."""
@@ -29,7 +30,9 @@ ROUNDS_TO_BLAME_UNMAPPED = 5
 ROUNDS_TO_BLAME_OF_A_HANG = 2
 """No transient disturbance makes a healthy part hang."""
 _ROUNDS_ALONE = 2
-"""An uplink must be slow in this many rounds while one transfer has it to itself."""
+"""An uplink must be slow in this many rounds while one transfer has it to itself ..."""
+_OTHER_UNITS = 2
+"""... with this many other units: with a single one, that may be at fault, or what joins the two."""
 _COMMON_RATIO, _COMMON_RATIO_ON_RAIL = 1 / 10, 1 / 5
 """If more pairs than this, of all or of one rail, are equally slow, the cause is what they cross."""
 _FEW_UPLINKS = 2
@@ -94,7 +97,9 @@ def find_suspects(evidence: Evidence) -> SuspectAnalysis:
     """Test every part that slow results crossed."""
     readings = Readings(evidence)
     candidates = _candidates(readings)
-    selected = _without_narrow_spine(_select(candidates, readings), readings)
+    selected = _select(candidates, readings)
+    common = _of_the_spine(selected, readings)
+    selected = {part: candidate for part, candidate in selected.items() if part not in common}
     candidate_by_part = {candidate.part: candidate for candidate in candidates}
     certainties = Certainties(readings, lambda reading, but: _is_explained(reading, selected, readings, but))
     suspects_by_status: dict[str, list[Suspect]] = {"confirmed": [], "open": [], "shared": []}
@@ -106,7 +111,7 @@ def find_suspects(evidence: Evidence) -> SuspectAnalysis:
         suspects_by_status["open"].append(suspect)
     between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
     unexplained = [r for r in between if not _is_explained(r, selected, readings)]
-    for suspect in _elusive(unexplained, selected, readings, certainties):
+    for suspect in _elusive(unexplained, common | selected.keys(), readings, certainties):
         needed = ROUNDS_TO_FLAP if suspect.flaps else ROUNDS_TO_BLAME
         is_sure = suspect.probability <= evidence.confidence and suspect.rounds >= needed
         suspects_by_status["confirmed" if is_sure else "open"].append(suspect)
@@ -166,10 +171,14 @@ def _status(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readin
 
 
 def _is_slow_alone(suspect: Suspect, readings: Readings) -> bool:
-    """Return True unless only the load of many transfers shows that an uplink is slow."""
-    if suspect.part.kind != "uplink" or not suspect.level:
+    """Return True unless only the load of many transfers shows that an uplink is slow, or only one other unit does."""
+    part, fabric = suspect.part, readings.fabric
+    if part.kind != "uplink" or not suspect.level:
         return True
-    return len({reading.round_index for reading in suspect.readings if readings.is_alone(reading)}) >= _ROUNDS_ALONE
+    alone = [reading for reading in suspect.readings if readings.is_alone(reading)]
+    others = {fabric.unit_of.get(node) for reading in alone for node in reading.figure.group.nodes} - {part.owner}
+    is_of_one_path = len(others) < min(_OTHER_UNITS, len(fabric.units) - 1)
+    return not is_of_one_path and len({reading.round_index for reading in alone}) >= _ROUNDS_ALONE
 
 
 def _is_mapped(part: Part, readings: Readings) -> bool:
@@ -236,18 +245,20 @@ def _select(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, 
     return selected
 
 
-def _without_narrow_spine(selected: Mapping[Part, _Candidate], readings: Readings) -> dict[Part, _Candidate]:
-    """Return the candidates without uplinks if many are equally slow: a link of such a spine is slower than a NIC."""
+def _of_the_spine(selected: Mapping[Part, _Candidate], readings: Readings) -> set[Part]:
+    """Return the uplinks of which many, or all, are equally slow: a link of such a spine is slower than a NIC."""
     uplinks = [candidate for part, candidate in selected.items() if part.kind == "uplink" and candidate.level]
     near, common = 2 * readings.tolerance, set[Part]()
     for uplink in uplinks:
         alike = [other.part for other in uplinks if abs(other.level - uplink.level) <= near]
         same = [other.part for other in uplinks if abs(other.level - uplink.level) <= readings.fine_tolerance]
-        if have_common_cause(alike, readings):
+        if uplink.level > level_alone(uplink.part, readings) * (1 - LEAST):
+            common.add(uplink.part)
+        elif have_common_cause(alike, readings):
             common.update(alike)
         elif len(same) > _FEW_UPLINKS and len({p.owner for p in same}) > 1 and len({p.number for p in same}) > 1:
             common.update(same)  # hardly as many faults of the same size, of several units and rails
-    return {part: candidate for part, candidate in selected.items() if part not in common}
+    return common
 
 
 def _is_behind(candidate: _Candidate, node: _Candidate, readings: Readings) -> bool:
@@ -302,11 +313,18 @@ def _is_evidence(own: Sequence[Reading], candidate: _Candidate) -> bool:
 
 
 def _likely_parts(readings: Readings) -> Iterator[Part]:
-    """Yield the parts that slow results crossed; a part that many ports share only if many of these are slow."""
+    """Yield the parts that slow results crossed; a part that many ports share only if many of these are slow.
+
+    One transfer is enough for an uplink that it has to itself.
+    """
     fabric = readings.fabric
     counts = Counter((part, r.round_index) for r in readings.slow for part in parts_of(r.figure.group, fabric))
     likely = {part for (part, _), count in counts.items() if count >= _LIKELY_RATIO * readings.width(part)}
-    yield from sorted(likely)
+    single = (
+        r for r in readings.slow if readings.crosses(r) and r.figure.group.rail is not None and readings.is_alone(r)
+    )
+    alone = {part for r in single for part in parts_of(r.figure.group, fabric) if part.kind == "uplink"}
+    yield from sorted(likely | alone)
 
 
 def _candidate(part: Part, readings: Readings) -> _Candidate | None:

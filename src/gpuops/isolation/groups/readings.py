@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gpuops.isolation.evidence import Measured
 from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.links import fits, loads_of, shared_links
 from gpuops.isolation.readings import FigureKind, kind_of, level_of, upper_quartile
 from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.isolation.spread import LEAST, Spread
@@ -34,6 +35,8 @@ _PRIOR = 4
 """How many healthy groups the share of disturbed pairs weighs as much as: a group crosses other links than a pair."""
 _PRIOR_OF_FLOWS = (0.5, 50)
 """Before any flow is seen, one in a hundred counts as disturbed, with the weight of as many flows."""
+_ENOUGH_FLOWS = 100
+"""Fewer single flows do not show that all paths are well: of a hundred without a slow one, up to 3 % may be slow."""
 _MAX_PAIRS = 400
 _ENOUGH = 16
 """So many healthy groups show how groups scatter; of fewer, pairs tell."""
@@ -85,7 +88,8 @@ class GroupReadings:
         self.fabric, self._stragglers = fabric, stragglers
         self._rounds = rounds
         self._across_values = _pair_values(rounds, fabric, crosses=True)
-        self._inside, self._across = Spread(_pair_values(rounds, fabric, crosses=False)), Spread(self._across_values)
+        self._inside_values = _pair_values(rounds, fabric, crosses=False)
+        self._inside, self._across = Spread(self._inside_values), Spread(self._across_values)
         self.all = tuple(self._readings())
 
     def _readings(self) -> Iterator[GroupReading]:
@@ -160,13 +164,37 @@ class GroupReadings:
     def disturbed_crossing(self, readings: Iterable[GroupReading]) -> float:
         """Return the share of groups between units in which a flow is disturbed: they have one on each rail and side.
 
-        Pairs show the share of single flows. It is 0 if no group crosses units.
+        Pairs show the share of single flows, as far as more of them are low than of pairs inside units, which scatter
+        as much. It is 0 if no group crosses units.
         """
-        crossing = [len({self.fabric.block_of[name] for name in r.nodes}) for r in readings if r.load]
-        low = sum(u < self.edge for u in self._across_values) + _PRIOR_OF_FLOWS[0]
-        share = low / (len(self._across_values) + _PRIOR_OF_FLOWS[1])
-        healthy: float = (1 - share) ** (statistics.median(crossing) * len(self.fabric.rails)) if crossing else 1.0
+        crossing = [reading for reading in readings if reading.load]
+        if not crossing:
+            return 0.0
+        units = statistics.median(len({self.fabric.block_of[name] for name in r.nodes}) for r in crossing)
+        share = self._disturbed_flows(self._across_values)
+        if len(self._single_values) >= _ENOUGH_FLOWS and all(map(self._has_single_flows, crossing)):
+            share = min(share, self._disturbed_flows(self._single_values))  # load only adds to what disturbs a flow
+        healthy: float = (1 - share) ** (units * len(self.fabric.rails))
         return 1 - healthy
+
+    def _disturbed_flows(self, values: Sequence[float]) -> float:
+        """Return the share of disturbed flows, of which ``values`` tell."""
+        usual = sum(u < self.edge for u in self._inside_values) / max(1, len(self._inside_values))
+        low = max(0.0, sum(u < self.edge for u in values) - usual * len(values))
+        return (low + _PRIOR_OF_FLOWS[0]) / (len(values) + _PRIOR_OF_FLOWS[1])
+
+    @functools.cached_property
+    def _single_values(self) -> list[float]:
+        """The values of pairs that had their links between units to themselves."""
+        return [u for measured in self._rounds for u in _single_values(measured, self.fabric)]
+
+    def _has_single_flows(self, reading: GroupReading) -> bool:
+        """Return True if the group sends one flow over each of the links that it shares with others, and no other does.
+
+        In a ring, that is so if each rail has leaves of its own and each unit's nodes follow one another.
+        """
+        nodes = [self.fabric.nodes[name] for name in reading.nodes]
+        return reading.load == 1 and all(len(node.leaves) == len(node.nics) for node in nodes)
 
     def _without_suspects(self, readings: Sequence[GroupReading]) -> list[GroupReading]:
         fast = {name for reading in readings if not self.is_low(reading) for name in reading.nodes}
@@ -210,16 +238,26 @@ def _pair_values(rounds: Sequence[Measured], fabric: Fabric, *, crosses: bool) -
     values: list[float] = []
     for measured in rounds:
         if measured.round.scope in {"rail", "pair"}:
-            values += _round_values(measured, fabric, crosses)
+            values += _round_values(measured, fabric, crosses=crosses)
     return values[:: max(1, len(values) // _MAX_PAIRS)]
 
 
 @functools.lru_cache(maxsize=64)
-def _round_values(measured: Measured, fabric: Fabric, crosses: bool) -> list[float]:  # noqa: FBT001 - a cache key
+def _round_values(measured: Measured, fabric: Fabric, *, crosses: bool) -> list[float]:
     rates: dict[FigureKind, list[float]] = {}
     for figure in measured.figures:
         kind = kind_of(figure.group, fabric)
         if figure.gb_per_s and not figure.trouble and kind[-1] is crosses:
             bisect.insort(rates.setdefault(kind, []), figure.gb_per_s)
-    enough = (ordered for ordered in rates.values() if len(ordered) >= _MIN_NODES)
-    return [math.log(rate / level_of(ordered)) for ordered in enough for rate in ordered]
+    enough = ((ordered, level_of(ordered)) for ordered in rates.values() if len(ordered) >= _MIN_NODES)
+    return [math.log(rate / level) for ordered, level in enough for rate in ordered]
+
+
+@functools.lru_cache(maxsize=64)
+def _single_values(measured: Measured, fabric: Fabric) -> list[float]:
+    """Return ``u`` of pairs on a rail that crossed units, if no two of the round share a link."""
+    if measured.round.scope != "rail":
+        return []
+    loads = loads_of(measured, fabric)
+    crossing = [link for group in measured.round.groups for link in shared_links(group, fabric)]
+    return _round_values(measured, fabric, crosses=True) if crossing and fits(loads, fabric) else []
