@@ -19,6 +19,7 @@ import multiprocessing
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,7 @@ class Outcome:
     seed: int
     wish: str
     planted: list  # of each fault: kind, part, percent, whether it can be named, named exactly, named, shown
+    undecidable: list  # of each fault that no judge could find: kind, part, why
     wrong: list  # part, kind, probability
     stated: list  # of each accusation: probability, whether it is wrong
     rounds: int
@@ -57,18 +59,19 @@ def case(cell, nodes, seed, *, through=False):
     try:
         fabric, result = run(cell, nodes, seed, wish)
     except Exception as error:  # noqa: BLE001 - a crash of the code under test is a result
-        return Outcome(cell, nodes, seed, wish, [], [], [], 0, 0, 0.0, f"{type(error).__name__}: {error}")
+        return Outcome(cell, nodes, seed, wish, [], [], [], [], 0, 0, 0.0, f"{type(error).__name__}: {error}")
     return outcome(fabric, result, wish, time.monotonic() - started)
 
 
-def run_here(cell, nodes, seed, wish):
+def run_here(cell, nodes, seed, wish, confidence=1e-3):
     from gpuops.collective.program_lines import parse_fabric, parse_figures, request_line
     from gpuops.isolation import blame, next_round
     from gpuops.isolation.evidence import Evidence, Measured
     from gpuops.results.isolation import Isolation
 
     model = fabric_simulator.draw(cell, nodes, seed, wish)
-    evidence = Evidence(parse_fabric(json.dumps(model.document()).encode()))
+    fabric = parse_fabric(json.dumps(model.document()).encode())
+    evidence = Evidence(fabric, confidence=confidence)
     while (planned := next_round(evidence)) is not None:
         number = len(evidence.rounds) + 1
         request = json.loads(request_line(number, planned))
@@ -101,10 +104,20 @@ def outcome(truth, result, wish, seconds):
     ]
     wrong += [(str(cause["nodes"][:1]), cause["kind"], None) for cause in result["fleet"] if not faults]
     stated = [(blamed["probability"], not names & right) for blamed, names in accusations]
-    planted = [row(fault, accusations, result, truth) for fault in faults]
+    hidden = [(fault["kind"], fault["part"], why) for fault in faults if (why := why_undecidable(fault))]
+    planted = [row(fault, accusations, result, truth) for fault in faults if not why_undecidable(fault)]
     limit = 2 * math.ceil(math.log2(setting["nodes"])) + 6 + 4 * len(faults)
     keys = (setting["cell"], setting["nodes"], setting["seed"])
-    return Outcome(*keys, wish, planted, wrong, stated, result["rounds"], limit, seconds)
+    return Outcome(*keys, wish, planted, hidden, wrong, stated, result["rounds"], limit, seconds)
+
+
+def why_undecidable(fault):
+    """Return why no figure can tell of the fault, from what was planted and measured alone; "" if one can.
+
+    A fault that comes and goes may have rested in every round that ran over its part. A judge that measures a part
+    again once it was slow never had a reason to. Such faults count in no other column.
+    """
+    return "it never acted while it was measured" if fault["duty"] and not fault["acted"] else ""
 
 
 def row(fault, accusations, result, truth):
@@ -160,7 +173,9 @@ def table_row(cell, nodes, outcomes):
         percent(sum(fault[5] for fault in strong), len(strong)),
         percent(sum(fault[6] for fault in mild), len(mild)),
         percent(sum(fault[6] for fault in strong), len(strong)),
-        f"{max((o.rounds for o in ran), default=0)}, {percent(len(late), len(ran))}",
+        sum(len(o.undecidable) for o in ran),
+        f"{statistics.median(o.rounds for o in ran) if ran else 0:.0f}, {max((o.rounds for o in ran), default=0)}",
+        percent(len(late), len(ran)),
         sum(bool(o.error) for o in outcomes),
         f"{sum(o.seconds for o in ran) / max(1, len(ran)):.2f}",
     ]  # fmt: skip
@@ -170,7 +185,8 @@ def table_row(cell, nodes, outcomes):
 HEAD = (
     "| cell | nodes | cases | healthy: any part accused, % | all: a healthy part accused, % | "
     "10 % and more: named exactly, % | or as A or B, % | 5 to 10 %: named or shown, % | "
-    "10 % and more: named or shown, % | rounds: maximum, over the limit, % | crashed | s per case |"
+    "10 % and more: named or shown, % | undecidable | rounds: median, maximum | over the limit, % | crashed | "
+    "s per case |"
 )
 
 
@@ -228,6 +244,8 @@ def main():
         for fault in each.planted:
             if not fault[6] and fault[2] >= 5:
                 print(f"missed {each.cell} {each.nodes} seed {each.seed}: {fault[0]} {fault[1]} {fault[2]:.0f} %")
+        for kind, part, why in each.undecidable:
+            print(f"undecidable {each.cell} {each.nodes} seed {each.seed}: {kind} {part}: {why}")
         for part, kind, probability in each.wrong:
             print(f"wrong {each.cell} {each.nodes} seed {each.seed}: {part} {kind}, stated {probability}")
         if each.error:

@@ -29,7 +29,10 @@ TROUBLE = {
 
 @dataclasses.dataclass
 class Fault:
-    """``names`` are the parts that name it; ``related`` are parts of which no one can say that they are well."""
+    """``names`` are the parts that name it; ``related`` are parts of which no one can say that they are well.
+
+    ``acted`` counts the rounds in which it acted on a group that ran over it.
+    """
 
     kind: str
     percent: float
@@ -45,6 +48,7 @@ class Fault:
     duty: float | None = None
     nodes: frozenset = frozenset()
     nvls_only: bool = False
+    acted: int = 0
 
     @property
     def kept(self):
@@ -155,10 +159,11 @@ def _of_the_spine(setting, kind, percent, rng):
     parts = [f"unit:U{unit}/rail{rail}"]
     if not setting.leaf_per_rail:  # one leaf carries every rail of the unit
         parts = [f"unit:U{unit}/rail{number}" for number in range(setting.rails)]
-    if setting.units == 2:  # each transfer across crosses both units, and no figure tells them apart
-        parts += [f"unit:U{1 - unit}/rail{rail}"]
+    if setting.units == 2:  # each transfer across crosses both units and the spine: no figure tells these apart
+        parts += [part.replace(f"U{unit}/", f"U{1 - unit}/") for part in parts]
     if kind == "uplink":
-        return Fault("uplink", percent, parts[0], parts, parts, leaf=leaf, unit=unit)
+        names = [*parts, "spine"] if setting.units == 2 else parts
+        return Fault("uplink", percent, parts[0], names, parts, leaf=leaf, unit=unit)
     spine = rng.randrange(setting.spines)
     names = [f"link:L{leaf}-S{spine}", "spine", *parts]  # the link is one of those that join the unit to the spine
     return Fault("spine", percent, names[0], names, names, leaf=leaf, unit=unit, spine=spine)

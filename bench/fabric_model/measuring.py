@@ -53,6 +53,10 @@ class Fabric:
         members = [[self._index[name] for name in group["nodes"]] for group in groups]
         for nodes, group in zip(members, groups, strict=True):
             now.load(nodes, group)
+        for fault in active:
+            fault.acted += any(
+                _acts_on(fault, nodes, group, self.setting) for nodes, group in zip(members, groups, strict=True)
+            )
         answers = [self._figure(now, nodes, group) for nodes, group in zip(members, groups, strict=True)]
         for pair in now.crossed:
             self.crossed[tuple(sorted(self.setting.names[node] for node in pair))] += 1
@@ -234,6 +238,22 @@ def _slows_inside(fault, gpus, variant):
     if fault.kind == "nvswitch":
         return gpus is None and (variant == "" or not fault.nvls_only)
     return fault.kind == "node" or (fault.kind == "load" and gpus is None)
+
+
+def _acts_on(fault, nodes, group, setting):
+    """Return True if a group runs over the part that a fault slows; known of what can flap: GPUs, NICs and uplinks."""
+    rails = (None, fault.rail)
+    if fault.kind == "gpu":
+        return nodes == [fault.node] and _slows_inside(fault, group["gpus"], group["variant"])
+    if fault.kind == "nic":
+        return fault.node in nodes and len(nodes) > 1 and group["rail"] in rails
+    if fault.kind == "uplink":
+        of = {node // setting.unit for node in nodes}
+        leaves = {setting.leaf(fault.unit * setting.unit, rail) for rail in range(setting.rails)}
+        if group["rail"] is not None:
+            leaves = {setting.leaf(fault.unit * setting.unit, group["rail"])}
+        return len(of) > 1 and fault.unit in of and fault.leaf in leaves
+    return True
 
 
 def _touches(fault, nodes, group):

@@ -197,7 +197,9 @@ class Readings:
         static routes collide, or because flows are hashed onto one link.
         """
         links = shared_links(reading.figure.group, self.fabric)
-        loads = loads_of(self._evidence.rounds[reading.round_index], self.fabric) if links else {}
+        if not links:
+            return True
+        loads = loads_of(self._evidence.rounds[reading.round_index], self.fabric)
         return fits({link: loads[link] for link in links}, self.fabric)
 
     def is_undisturbed(self, reading: Reading) -> bool:
