@@ -2,7 +2,7 @@
 
     python bench/calibration.py [--bounds 0.1,0.01,0.001] [--cells calm,noisy] [--nodes 16] [--cases 100] [--svg FILE]
 
-Each fabric of `fabric_simulator.py` is healthy, and is measured anew with each bound (`--confidence`), because that also
+Each fabric of `fabric_simulator.py` is healthy, and is measured anew with each bound (`--confidence`), which also
 decides how many rounds are spent. A run counts as accused if it blames any part, or finds anything on the fleet.
 The last column is the largest rate that so few accused runs do not contradict, by the exact 95 % limit of Clopper and
 Pearson (Biometrika 26, 1934).

@@ -252,7 +252,8 @@ def _of_the_spine(selected: Mapping[Part, _Candidate], readings: Readings) -> se
     for uplink in uplinks:
         alike = [other.part for other in uplinks if abs(other.level - uplink.level) <= near]
         same = [other.part for other in uplinks if abs(other.level - uplink.level) <= readings.fine_tolerance]
-        if uplink.level > level_alone(uplink.part, readings) * (1 - LEAST):
+        usual = level_alone(uplink.part, readings) * min(1.0, _usual_inside(uplink.part, readings))
+        if uplink.level > usual * (1 - LEAST):
             common.add(uplink.part)
         elif have_common_cause(alike, readings):
             common.update(alike)

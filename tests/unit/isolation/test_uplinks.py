@@ -93,3 +93,16 @@ def test_an_uplink_that_is_slow_in_some_rounds_is_named_and_the_other_ends_are_n
 
     result = judged(units(16, 4), share, 0.001)
     assert [(each.part, each.kind) for each in result.blamed] == [("unit:U2/rail1", "flapping")]
+
+
+@pytest.mark.parametrize("kept", [0.7, 0.82])
+def test_a_slow_leaf_before_a_narrow_spine_is_named_and_its_uplink_is_not(kept):
+    fabric = units(16, 4)
+    leaf = fabric.leaf_of["gpu004", 2]
+
+    def share(group, crossed, round_index):
+        is_behind = any(fabric.leaf_of[name, group.rail] == leaf for name in group.nodes if group.rail is not None)
+        return kept if is_behind or (group.rail is None and "gpu004" in group.nodes) else 1.0
+
+    result = judged(fabric, share, links=2, capacity=0.67)
+    assert [each.part for each in result.blamed] == [f"leaf:{leaf}"]
