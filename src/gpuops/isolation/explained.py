@@ -1,12 +1,12 @@
-"""Failures between nodes that a part which is blamed within its node explains, so that they blame no other part; pure.
+"""Results between nodes that a part which is blamed within its node explains, so that they blame no other part; pure.
 
 A GPU that computes wrong sums does so with the GPUs of its node, and with those of other nodes on the rail of its NIC.
-That NIC, its leaf and the other ends are healthy.
+That NIC, its leaf and the other ends are healthy. A node that is slow at times slows its transfers, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,16 +25,25 @@ def gpu_of_rail(fabric: Fabric, node: str, rail: int) -> str | None:
     return next((f"{node}:gpu{g}" for g, nic in zip(own.gpus, own.nics, strict=False) if nic.rail == rail), None)
 
 
-def without_explained(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Evidence:
-    """Return the evidence without the failures between nodes that ``blamed`` parts within nodes explain."""
+def without_explained(evidence: Evidence, blamed: Sequence[BlamedPart]) -> Evidence:
+    """Return the evidence without the results between nodes that ``blamed`` parts within nodes explain.
+
+    These are failures of the same kind, and all speeds of a node that is slow at times: they tell nothing of others.
+    """
     ports: dict[str, _Ports] = {}
+    at_times = {each.part for each in blamed if each.kind == "flapping"} & evidence.fabric.nodes.keys()
     for each in blamed:
         if each.kind not in _SPEEDS:
             names = (each.part, *each.alternatives)
             ports.setdefault(each.kind, set()).update(p for name in names for p in _ports_of(name, evidence.fabric))
-    if not ports:
+    if not ports and not at_times:
         return evidence
-    rounds = (measured.keeping(lambda figure: not _is_explained(figure, ports)) for measured in evidence.rounds)
+
+    def is_kept(figure: GroupResult) -> bool:
+        of_it = len(figure.group.nodes) > 1 and not figure.trouble and not at_times.isdisjoint(figure.group.nodes)
+        return not of_it and not _is_explained(figure, ports)
+
+    rounds = (measured.keeping(is_kept) for measured in evidence.rounds)
     return replace(evidence, rounds=tuple(rounds))
 
 

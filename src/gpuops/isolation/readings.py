@@ -217,8 +217,8 @@ class Readings:
 
     @property
     def are_crowded(self) -> bool:
-        """True if transfers between units slow one another in some round."""
-        return not all(self._have_room)
+        """True if many transfers between units are slower than others of their round, so that they may collide."""
+        return any(share > _MAX_COLLIDING for share in self.slow_shares.values())
 
     @functools.cached_property
     def slow_shares(self) -> dict[int, float]:

@@ -230,3 +230,19 @@ def test_what_few_nodes_have_in_common_tells_nothing(nodes, seed):
     result = judged(units(nodes, nodes), share)
     assert result.blamed == ()
     assert not any("in all slow results" in sentence for sentence in result.unclear)
+
+
+@pytest.mark.parametrize("every", [2, 3, 4])
+def test_a_node_that_is_slow_at_times_is_named_once_and_explains_its_pairs(every):
+    evidence = Evidence(units(16, 4))
+    while (planned := next_round(evidence)) is not None:
+        number, figures = len(evidence.rounds), []
+        for group in planned.groups:
+            rate = 430.0 if len(group.nodes) == 1 else 48.0 if group.rail is not None else 384.0
+            wobble = 1 + (zlib.crc32(repr((group, number)).encode()) % 1001 - 500) / 1e5
+            kept = 0.88 if number % every == 1 and "gpu006" in group.nodes else 1.0
+            figures.append(GroupResult(group, rate * kept * wobble))
+        evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, tuple(figures))))
+    result = blame(evidence)
+    assert [(each.part, each.kind) for each in result.blamed] == [("gpu006", "flapping")]
+    assert (result.contention, result.suspects, result.unclear) == ((), (), ())
