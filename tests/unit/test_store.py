@@ -1,4 +1,5 @@
 import datetime as dt
+import os
 import sqlite3
 import stat
 import threading
@@ -117,6 +118,21 @@ def test_another_writer_is_told_of(store, monkeypatch):
         with pytest.raises(LockedError, match="another gpuops"):
             own.begin("gpuops drain gpu01", who="alice")
     other.close()
+
+
+def test_store_that_cannot_be_written_is_read_and_nothing_is_made_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "state.db"
+    with Store(path) as store:
+        moved(store, "gpu01", "new")
+    path.chmod(0o400)
+    tmp_path.chmod(0o500)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write nevertheless
+    with Store(path, create=False) as store:
+        assert store.latest("gpu01").state == "new"
+        with pytest.raises(OutputError, match="cannot use the store: attempt to write a readonly database"):
+            moved(store, "gpu02", "new")
+    assert [file.name for file in tmp_path.iterdir()] == ["state.db"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o400
 
 
 def test_what_is_no_store_is_refused(tmp_path):

@@ -30,14 +30,24 @@ class Database:
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._shown = shortest(path)
-        has_file = create or path.exists()
-        if has_file:
-            self._create_file()
-        self._database = sqlite3.connect(path if has_file else ":memory:", timeout=_BUSY_SECONDS, isolation_level=None)
         with self._translated_errors():
+            self._database = sqlite3.connect(
+                self._address(create=create), uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+            )
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA foreign_keys = ON")
             self._upgrade()
+
+    def _address(self, *, create: bool) -> str:
+        """Return the URI to open. A file that this user cannot write, as on a read-only file system, is only read."""
+        if not create and not self.path.exists():
+            return "file::memory:"
+        uri = self.path.absolute().as_uri()
+        if not create and not os.access(self.path, os.W_OK):
+            log = self.path.with_name(f"{self.path.name}-wal")
+            return f"{uri}?mode=ro" if log.exists() else f"{uri}?immutable=1"  # which needs no file beside it
+        self._create_file()
+        return uri
 
     def _create_file(self) -> None:
         """Create the file if it is missing, before SQLite would, which applies the umask."""
