@@ -1,0 +1,280 @@
+"""Replay weeks of a simulated fleet, to see what judging over time finds, and which healthy parts it accuses.
+
+    python bench/replay.py [--nodes 600] [--days 30] [--runs 5] [--seed 0] [--times 1] [--folder DIR] [--json FILE]
+
+The fleet is that of `replay_model`, which imports nothing from gpuops and shares no figure with it. ``--times 5``
+plants five times as many faults as the public trace has, so that a small fleet has enough of them. Each run is judged
+and saved as `validate` does it. The store stays in DIR, if one is given.
+"""
+
+import argparse
+import collections
+import datetime as dt
+import json
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from replay_model.judgement import truth
+from replay_model.plan import BEYOND
+from replay_model.world import World
+
+from gpuops.operations import history
+from gpuops.operations.overtime import judge_over_time, with_verdicts
+from gpuops.store import Runs
+from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenPart, Visit
+
+BEGAN = dt.datetime(2026, 3, 2, 1, 0, tzinfo=dt.timezone.utc)
+OTHER_CHECKS = ("xid", "ib-ports", "bmc", "own-stress")
+OVER_TIME = ("counters-over-time", "drift", "lemon")
+TRUE = ("building", "failed", "aftermath")
+MOST_SPECIMENS = 3
+KEPT, MOST_BYTES = dt.timedelta(days=400), 2**30
+"""What a project keeps if it says nothing else."""
+
+
+class Score:
+    """What was counted: findings by check and truth, verdicts by check and status, and seconds."""
+
+    def __init__(self):
+        self.new = collections.Counter()
+        self.verdicts = collections.Counter()
+        self.why = collections.Counter()
+        self.specimens = []
+        self.lemons = {}
+        self.node_days = 0.0
+        self.seconds = {"judge": [], "save": []}
+
+    def count(self, world, verdicts, changes, visits):
+        for verdict in verdicts:
+            seen = "" if visits[verdict.node].boot else ", not reached"
+            self.verdicts[verdict.check, verdict.status + seen] += 1
+            if verdict.status in ("skipped", "unknown"):
+                self.why[f"{verdict.check} {verdict.status}: " + re.sub(r"\d+", "N", verdict.why)] += 1
+            for finding in verdict.findings:
+                self._found(world, verdict, finding)
+        for kept in changes.new:
+            if kept.key.check in OVER_TIME:
+                self._new(world, kept)
+
+    def _found(self, world, verdict, finding):
+        kind, _, fault = truth(world, verdict.node, finding.part)
+        if kind == "building":
+            own = fault.found if verdict.check != "lemon" else fault.found_beside
+            own.setdefault(verdict.check, world.now)
+
+    def _new(self, world, kept):
+        node, check, part, _ = kept.key
+        if check == "lemon":
+            failures = sum(f.fails <= world.now for f in world.faults if world.place(f)[0] == node)
+            kind = "lemon" if node in world.lemons else "failed again" if failures > 1 else "nothing"
+            if kind == "lemon":
+                self.lemons.setdefault(node, failures)
+            words = f"{'a planted lemon' if kind == 'lemon' else 'no lemon'}, {failures} failures so far"
+        else:
+            kind, words, _ = truth(world, node, part)
+        self.new[check, kind] += 1
+        if kind not in (*TRUE, "lemon"):
+            self.specimens.append(
+                {"day": round(world.now, 1), "check": check, "truth": kind, "node": node, "part": part}
+                | {"message": kept.message, "planted": words}
+            )
+
+
+def run_days(world, days, runs):
+    """Yield the true days of the runs, with one soon after each step of the control machine's clock."""
+    planned = [(n + world.random.uniform(0.2, 0.8)) / runs for n in range(days * runs)]
+    yield from sorted([*planned, *(day + 0.01 for day in world.clock_days)])
+
+
+def visit(world, node, failing):
+    """Return what `validate` keeps of a node, before it judges over time."""
+    fresh = [fault for fault in failing if world.now - fault.fails < 0.5 or not fault.is_replaced]
+    if not node.is_reachable or any(fault.is_silent for fault in failing):
+        node.is_reachable = True
+        return Visit("unknown", "cannot be reached")
+    if failing and not fresh:
+        return Visit("skipped", "drained")
+    checks = dict.fromkeys(OTHER_CHECKS, "pass") | {fault.check: "fail" for fault in failing}
+    found = [
+        SeenFinding(FindingKey(node.name, f.check, world.place(f)[1], f.kind), "fail", "drain", f"{f.kind} failed")
+        for f in failing
+    ]
+    parts = [SeenPart(p.kind, s, p.serial, p.model) for s, p in node.slots.items() if p.kind in ("gpu", "hca", "nvme")]
+    status = "fail" if failing else "pass"
+    return Visit(status, "", f"boot-{node.name}-{node.boot}", checks, tuple(found), tuple(parts), world.figures(node))
+
+
+def replay(world, runs, days, per_day):
+    """Replay all runs; return the score."""
+    score, before = Score(), 0.0
+    for day in run_days(world, days, per_day):
+        world.advance(day)
+        failing = collections.defaultdict(list)
+        for fault in world.failing():
+            failing[world.place(fault)[0]].append(fault)
+        visits = {name: visit(world, node, failing[name]) for name, node in world.nodes.items()}
+        score.node_days += (day - before) * sum(bool(own.boot) for own in visits.values())
+        before = day
+        began = BEGAN + dt.timedelta(days=day - world.clock_back)
+        if world.clock_back and day - world.clock_days[-1] > 0.7:
+            world.clock_back = 0.0
+        record = RunRecord(
+            "validate", began, 30.0, "findings", "replay", "gpuops validate", level="quick", nodes=visits
+        )
+        started = time.perf_counter()
+        verdicts = judge_over_time(runs, record)
+        judged = time.perf_counter()
+        _, changes = runs.save(with_verdicts(record, verdicts))
+        runs.prune(began - KEPT, MOST_BYTES)
+        score.seconds["judge"].append(judged - started)
+        score.seconds["save"].append(time.perf_counter() - judged)
+        score.count(world, verdicts, changes, visits)
+    return score
+
+
+def faults_found(world):
+    """Return the counts of planted faults, and how many days before its failure each that builds up was found."""
+    building = [f for f in world.faults if f.builds_up]
+    failed = [f for f in building if f.fails <= world.now]
+    leads = {id(f): f.fails - min(f.found.values()) for f in failed if f.found}
+    by_kind = {}
+    for fault in failed:
+        found, of = by_kind.get(fault.kind, (0, 0))
+        by_kind[fault.kind] = found + bool(fault.found), of + 1
+    return {
+        "planted": len(world.faults),
+        "later": sum(f.fails > world.now for f in world.faults),
+        "sudden": sum(not f.builds_up and f.fails <= world.now for f in world.faults),
+        "build_up": len(failed),
+        "found": len(leads),
+        "leads_days": sorted(round(lead, 2) for lead in leads.values()),
+        "by_kind": by_kind,
+        "not_failed_yet": sum(f.fails > world.now for f in building),
+        "of_these_found": sum(bool(f.found) for f in building if f.fails > world.now),
+        "missed": [
+            {"kind": f.kind, "node": f.node, "onset": round(f.onset, 1), "fails": round(f.fails, 1)}
+            | {"total": round(f.total), "growth": round(f.growth, 1), "activity": round(f.activity, 2)}
+            for f in failed
+            if not f.found
+        ],
+    }
+
+
+def outcome(world, score, settings):
+    """Return all that was counted, as plain data."""
+    months = score.node_days / 30
+    false = collections.Counter()
+    for (check, kind), number in score.new.items():
+        if kind not in (*TRUE, "lemon"):
+            false[check] += number
+    return {
+        "settings": settings,
+        "node_months": round(months, 2),
+        "faults": faults_found(world),
+        "lemons": len(world.lemons),
+        "lemons_named_after_failures": score.lemons,
+        "new": {f"{check} / {kind}": number for (check, kind), number in sorted(score.new.items())},
+        "verdicts": {f"{check} / {status}": number for (check, status), number in sorted(score.verdicts.items())},
+        "why": dict(score.why.most_common()),
+        "false": {check: false[check] for check in OVER_TIME},
+        "false_per_node_month": {check: round(false[check] / months, 4) for check in OVER_TIME},
+        "events": dict(collections.Counter(e.what for e in world.events if e.day <= world.now)),
+        "seconds": {
+            f"{what} {name}": round(function(values), 3)
+            for what, values in score.seconds.items()
+            for name, function in (("median", statistics.median), ("last", lambda v: v[-1]), ("most", max))
+        },
+        "specimens": score.specimens,
+    }
+
+
+def query_seconds(folder, node):
+    """Return the median seconds of each query: of the product's function, of the whole command, and its CPU time."""
+    store, found = folder / ".gpuops" / "state.db", {}
+    functions = {
+        "diff": lambda: history.diff(store, ()),
+        "history": lambda: history.of_fleet(store),
+        f"history {node}": lambda: history.of_node(store, node),
+        f"why {node}": lambda: history.why(store, node),
+    }
+    for words, function in functions.items():
+        inside, whole, cpu = [], [], []
+        for _ in range(3):
+            started = time.perf_counter()
+            function()
+            inside.append(time.perf_counter() - started)
+            used, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            command = [sys.executable, "-m", "gpuops", *words.split()]
+            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+            whole.append(time.perf_counter() - started)
+            now = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu.append(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)
+        found[words] = [round(statistics.median(values), 3) for values in (inside, whole, cpu)]
+    return found
+
+
+def show(result):
+    """Print what was counted."""
+    faults = result["faults"]
+    print(f"{result['settings']}: {result['node_months']} node-months")
+    print(f"faults: {faults['planted']} planted, {faults['sudden']} sudden, {faults['later']} fail after the end")
+    print(f"  build up and failed: {faults['build_up']}, found before: {faults['found']}, by kind {faults['by_kind']}")
+    if len(leads := faults["leads_days"]) > 1:
+        print(
+            "  found before the failure, days, quartiles:",
+            [round(q, 2) for q in statistics.quantiles(leads, method="inclusive")],
+        )
+    print(f"  not failed yet: {faults['not_failed_yet']}, of these found: {faults['of_these_found']}")
+    for missed in faults["missed"][:MOST_SPECIMENS]:
+        print("  missed:", missed)
+    print(f"false alarms: {result['false']}, per node-month {result['false_per_node_month']}")
+    for name in ("new", "verdicts", "why", "events", "seconds"):
+        print(f"{name}: {result[name]}")
+    print(f"planted lemons: {result['lemons']}, named after failures: {result['lemons_named_after_failures']}")
+    shown = collections.Counter()
+    for each in result["specimens"]:
+        shown[each["check"], each["truth"]] += 1
+        if shown[each["check"], each["truth"]] <= MOST_SPECIMENS:
+            print("  false:", *(f"{key}={value}" for key, value in each.items()))
+    print(f"store: {result['store_mib']} MiB; queries (function, command, CPU of it, s): {result['queries']}")
+
+
+def measure(folder, nodes, days, per_day, seed, times):
+    """Replay in an empty folder; return what was counted."""
+    world = World(seed, nodes, days, times)
+    (folder / ".gpuops").mkdir(mode=0o700)
+    (folder / "inventory.ini").write_text("".join(f"{name}\n" for name in world.nodes))
+    (folder / "gpuops.yml").write_text("inventory: inventory.ini\n")
+    settings = {"nodes": nodes, "days": days, "runs": days * per_day, "seed": seed, "times": times, "beyond": BEYOND}
+    with Runs(folder / ".gpuops" / "state.db") as runs:
+        result = outcome(world, replay(world, runs, days, per_day), settings)
+    result["store_mib"] = round(sum(f.stat().st_size for f in (folder / ".gpuops").glob("state.db*")) / 2**20, 1)
+    return result | {"node": min(world.lemons, default=min(world.nodes))}
+
+
+def main(words=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    for name, default in {"--nodes": 600, "--days": 30, "--runs": 5, "--seed": 0}.items():
+        parser.add_argument(name, type=int, default=default)
+    parser.add_argument("--times", type=float, default=1.0)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args(words)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = asked.folder or Path(scratch) / "project"
+        folder.mkdir(parents=True)
+        result = measure(folder.resolve(), asked.nodes, asked.days, asked.runs, asked.seed, asked.times)
+        result["queries"] = query_seconds(folder.resolve(), result["node"])
+    if asked.json:
+        asked.json.write_text(json.dumps(result, indent=1))
+    show(result)
+
+
+if __name__ == "__main__":
+    main()
