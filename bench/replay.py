@@ -181,6 +181,9 @@ def outcome(world, score, settings):
         "lemons_named_after_failures": score.lemons,
         "new": {f"{check} / {kind}": number for (check, kind), number in sorted(score.new.items())},
         "verdicts": {f"{check} / {status}": number for (check, status), number in sorted(score.verdicts.items())},
+        "false_parts": {
+            check: len({(s["node"], s["part"]) for s in score.specimens if s["check"] == check}) for check in OVER_TIME
+        },
         "why": dict(score.why.most_common()),
         "false": {check: false[check] for check in OVER_TIME},
         "false_per_node_month": {check: round(false[check] / months, 4) for check in OVER_TIME},
@@ -234,6 +237,7 @@ def show(result):
     for missed in faults["missed"][:MOST_SPECIMENS]:
         print("  missed:", missed)
     print(f"false alarms: {result['false']}, per node-month {result['false_per_node_month']}")
+    print(f"  on so many parts: {result['false_parts']}")
     for name in ("new", "verdicts", "why", "events", "seconds"):
         print(f"{name}: {result[name]}")
     print(f"planted lemons: {result['lemons']}, named after failures: {result['lemons_named_after_failures']}")

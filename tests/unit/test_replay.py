@@ -26,6 +26,8 @@ def world(*events, fault=None, nodes=8):
 
     made = World(0, nodes, 30, 0)
     made.faults = [fault] if fault else []
+    for each in made.nodes["node0000"].slots.values():
+        each.rates = [(name, made.habits.rates.get(name, rate)) for name, rate in each.rates]
     made._due = [(event.day, number, "event", event) for number, event in enumerate(events)]
     if fault:
         fault.part = made.nodes["node0000"].slots[fault.part]
@@ -154,3 +156,12 @@ def test_replays_after_a_roll_out_are_put_down_to_it_even_after_a_boot():
     fleet.advance(4.5)
     assert [truth(fleet, "node0000", part)[0] for part in ("gpu1", "mlx5_1")] == ["roll-out", "reboot"]
     assert fleet.nodes["node0000"].slots["gpu1"].volatile["replay_errors"] > 0
+
+
+def test_part_that_always_counts_much_is_noisy_and_not_faulty():
+    from replay_model.judgement import truth
+
+    fleet = world()
+    fleet.nodes["node0000"].slots["mlx5_1"].rates = [("symbol_error", 50 * fleet.habits.rates["symbol_error"] + 1)]
+    fleet.nodes["node0000"].slots["mlx5_3"].rates = [("symbol_error", fleet.habits.rates["symbol_error"])]
+    assert [truth(fleet, "node0000", part)[0] for part in ("mlx5_1", "mlx5_3")] == ["noisy", "nothing"]
