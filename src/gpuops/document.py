@@ -7,6 +7,7 @@ keeps its text, and the type that the *reader* asks for decides its meaning: ``t
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -200,6 +201,21 @@ def read_bytes(path: Path, most_bytes: int = _LARGEST_BYTES) -> bytes:
     if len(content) > most_bytes:
         raise DocumentError(Where(str(path)), f"larger than {most_bytes >> 20} MiB; is this the right file?")
     return content
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a file; False also for a name that no file can have, for which pathlib raises."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_directory(path: Path) -> bool:
+    """Return whether there is a directory; False also for a name that none can have."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is anything at ``path``; False also for a name that nothing can have."""
+    return os.path.exists(path)  # noqa: PTH110
 
 
 def parse(text: str, file: str) -> YamlNode:

@@ -31,6 +31,8 @@ A message is one sentence: where, what is wrong, what was expected, what to do n
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 from collections.abc import Iterable
 from typing import ClassVar, Literal
 
@@ -209,3 +211,25 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 def format_count(count: int, noun: str) -> str:
     """Return ``count`` with ``noun``, which takes an s unless there is one."""
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+_OF_FILES = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+}
+"""What the user's own files can be like, whatever gpuops does; a file that is missing may be gpuops' mistake."""
+
+
+def explain_system(error: OSError) -> str:
+    """Return a sentence about the user's file that the error names; an empty string if it may be a bug of gpuops."""
+    if error.errno not in _OF_FILES or error.filename is None:
+        return ""
+    return f"{os.fsdecode(error.filename)[:200]}: {str(error.strerror).lower()}"
+
+
+def is_raised_in(error: BaseException, *modules: str) -> bool:
+    """Return whether ``error`` was raised in one of ``modules``."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_globals["__name__"] in modules

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from gpuops.document import is_directory, read_bytes
 from gpuops.errors import InputError
 from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose
@@ -21,6 +22,8 @@ from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed, Files, Question, Resources
 
 T = TypeVar("T")
+_MOST_BYTES = 128 << 20
+"""Ten times as much as a node may answer; JSON escapes what is not printable."""
 Ask = Callable[[Sequence[Question]], list[Completed]]
 SCHEMA = "gpuops.facts/1"
 
@@ -108,7 +111,7 @@ def _saved(answer: Completed) -> dict[str, Any]:
 def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
     """Load the facts saved in ``path`` with today's parsers; raise `InputError` if it is not such a document."""
     try:
-        document = json.loads(path.read_bytes().decode())
+        document = json.loads(read_bytes(path, _MOST_BYTES).decode())
         if document["schema"] != SCHEMA:
             raise InputError(f"{path}: schema {document['schema']} is not {SCHEMA}; save the facts again")
         node = _of_type("node", document["node"], str)
@@ -116,9 +119,7 @@ def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
         taken_at = dt.datetime.fromisoformat(document["taken_at"]).astimezone(dt.timezone.utc)
         profile = _of_type("profile", document.get("profile", ""), str) or None
         excluded = Excluded.from_document(node, document["excluded"]) if "excluded" in document else None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise InputError(f"{path}: not facts saved by gpuops ({type(error).__name__}: {error})") from error
     return replace(read(node, taken_at, answers, probes), profile=profile, excluded=excluded)
 
@@ -155,7 +156,7 @@ def saved_names(folder: Path) -> list[str]:
 
 
 def _saved_files(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    files = sorted(folder.glob("*.json")) if is_directory(folder) else []
     if not files:
         raise InputError(f"{folder}: no saved facts; to save some: {propose('facts', '--save', str(folder))}")
     return files

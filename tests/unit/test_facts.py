@@ -85,7 +85,7 @@ def test_another_schema_is_named(saved):
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    with pytest.raises(InputError, match="cannot be read: no such file"):
         facts.load(tmp_path / "none.json", PROBES)
 
 

@@ -290,6 +290,27 @@ class TestTheShapeOfANode:
         assert nics(shape_of(host(), equal)) == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
         assert nics(shape_of(host(fabric=swapped), equal)) == ["mlx5_3", "mlx5_2", "mlx5_1", "mlx5_0"]
 
+    @pytest.mark.parametrize(
+        "name", ["mlx5_1\x1b", "\x1b]0;owned\x07", "mlx5_\u202e1", "a b", "", "-x", "a,b", "$(id)", "\u00e9", "x" * 64]
+    )
+    def test_nic_name_that_no_device_has_is_unknown_with_what_the_node_said(self, name):
+        topology = matrix()
+        topology = replace(topology, nic_names={**topology.nic_names, [*topology.nic_names][1]: name})
+        shape = shape_of(host(), facts(topo=topology))
+        assert isinstance(shape, Unknown)
+        assert f"the name {name[:80]!a}, which no device has" in shape.why
+        assert shape.why.isprintable()
+
+    def test_nic_without_a_name_is_unknown_unless_the_inventory_needs_no_other(self):
+        topology = matrix()
+        last = [*topology.nic_names][-1]
+        named = {nic: name for nic, name in topology.nic_names.items() if nic != last}
+        topology = replace(topology, nic_names=named)
+        assert "gives no device name for" in shape_of(host(), facts(topo=topology)).why
+        assert "gives no device name for" in shape_of(host(fabric=FABRIC), facts(topo=topology)).why
+        seen = {name: port for name, port in FABRIC.items() if name in named.values()}
+        assert isinstance(shape_of(host(fabric=seen), facts(topo=topology)), NodeShape)
+
     def test_shares_few_nics_evenly(self):
         assert nics(shape_of(host(), facts(topo=matrix(nics=2, nic_link=lambda *_: "SYS")))) == ["mlx5_0", "mlx5_1"] * 2
         assert nics(shape_of(host(), facts(topo=matrix(nics=0)))) == [None] * 4

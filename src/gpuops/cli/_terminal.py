@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops.cancellation import ignore_signals, raise_on_signals
-from gpuops.errors import GpuopsError, OutputError, format_count
+from gpuops.errors import GpuopsError, OutputError, explain_system, format_count, is_raised_in
 from gpuops.reasons import EXIT_MEANINGS
 
 if TYPE_CHECKING:
@@ -370,20 +370,14 @@ def _complain_of(error: Exception) -> int:
         return _complain(message[:1].lower() + message[1:], 2)
     if isinstance(error, GpuopsError):
         return _complain(str(error), error.exit_code)
-    if isinstance(error, OSError) and _is_of_stdout(error):
+    if isinstance(error, OSError) and is_raised_in(error, "click.utils", __name__):
         leave_stdout()
         return _complain(f"cannot write to standard output: {error.strerror}", OutputError.exit_code)
     from gpuops.content import blame
 
+    if isinstance(error, OSError) and (why := explain_system(error)):
+        return _complain(why, 2)
     return _complain(f"{blame(error)}; run again with --debug and report it", 70)
-
-
-def _is_of_stdout(error: BaseException) -> bool:
-    """Return whether ``error`` was raised where this program writes to stdout."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback is not None and traceback.tb_frame.f_globals["__name__"] in ("click.utils", __name__)
 
 
 def leave_stdout() -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("runs", nargs=-1, type=click.IntRange(1), metavar="[RUN [RUN]]")
+@click.argument("runs", nargs=-1, type=click.IntRange(1, 2**63 - 1), metavar="[RUN [RUN]]")
 @kept
 @shows("table", "json")
 def command(project: Project, runs: tuple[int, ...], output: Output) -> None:

@@ -23,6 +23,10 @@ class _ParseCommand(Command):
             formatter.write_dl([(name, _shorten(kind.printed_by)) for name, kind in Catalogue().kinds().items()])
 
 
+_MOST_BYTES = 32 << 20
+"""Four times as much as one answer of a node may have."""
+
+
 def _shorten(command: str) -> str:
     line = " ".join(command.split())
     return line if len(line) <= 55 else f"{line[:52]}..."
@@ -46,7 +50,10 @@ def command(ctx: click.Context, kind: str, file: IO[bytes], form: str, *, as_jso
     from gpuops.report.values import lines
     from gpuops.results.plain import plain
 
-    value = catalogue().parse(kind, file.read().decode(errors="replace"))
+    content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise click.UsageError(f"{file.name}: larger than {_MOST_BYTES >> 20} MiB; is this the right file?")
+    value = catalogue().parse(kind, content.decode(errors="replace"))
     shown = plain(value)
     if form == "json" or as_json:
         click.echo(json.dumps({"schema": "gpuops.parsed/1", "kind": kind, "value": shown}, indent=1))

@@ -50,9 +50,6 @@ class _Texts(dict[str, str]):
         return True
 
     def __missing__(self, file: str) -> str:
-        from gpuops.errors import InputError
+        from gpuops.document import read_text
 
-        try:
-            return Path(file).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: cannot read the hostfile: {error}") from error
+        return read_text(Path(file))

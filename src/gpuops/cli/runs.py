@@ -60,7 +60,7 @@ def list_(project: Project, output: Output) -> None:
 @shows("table", "json")
 def show(project: Project, run: str, output: Output) -> None:
     """Show what a run found, or what it changed."""
-    if run.isascii() and run.isdigit():
+    if run.isascii() and run.isdigit() and len(run) < 19:
         _show_kept(project, int(run), output)
     else:
         _show_journal(project, run, output)

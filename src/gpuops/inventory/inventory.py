@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import Opaque, Where, YamlNode, parse, read_text
+from gpuops.document import Opaque, Where, YamlNode, exists, is_directory, parse, read_text
 from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft
 from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
@@ -147,7 +147,7 @@ def names_hosts(argument: str, folder: Path = Path()) -> bool:
     address or ``localhost``; but never if there is a file of that name in ``folder``.
     """
     is_one = "@" in argument or argument in LOCALHOST or is_address(argument) or has_port(argument)
-    return ("," in argument or (is_one and "/" not in argument)) and not (folder / argument).exists()
+    return ("," in argument or (is_one and "/" not in argument)) and not exists(folder / argument)
 
 
 def _add_this_machine(draft: Draft, where: Where) -> None:
@@ -162,7 +162,7 @@ def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Pa
     places = [folder / name]
     if project is not None and len(Path(name).parts) == 1:
         places.append(project / "inventory" / name)
-    path = next((place for place in places if place.exists()), None)
+    path = next((place for place in places if exists(place)), None)
     if path:
         return path
     path_by_name = {p.name: p for place in reversed(places) for p in _siblings(place.parent) if p.is_file()}
@@ -174,7 +174,7 @@ def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Pa
 
 
 def _siblings(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    return sorted(folder.iterdir()) if is_directory(folder) else []
 
 
 def _sources(path: Path) -> list[Path]:

@@ -115,7 +115,7 @@ def unfold(text: str, where: Where) -> Iterable[str]:
     too_many = any(int(end) - int(begin) >= MOST_HOSTS for begin, end in _FOLDED.findall(text))
     try:
         nodes: Collection[str] = () if too_many else NodeSet(text, resolver=RESOLVER_NOGROUP)
-    except NodeSetException as error:
+    except (NodeSetException, ValueError) as error:  # ValueError: a range that ends below its beginning
         raise DocumentError(where, f'"{text}" is not a node set: {error}') from error
     if too_many or len(nodes) > MOST_HOSTS:
         raise DocumentError(where, f'"{text}" contains more than {MOST_HOSTS} hosts')

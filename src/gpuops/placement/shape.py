@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from gpuops.probes.nvidia.gpus import shared_nvlink_domain
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 from gpuops.probing import Unknown
+
+_DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}", re.ASCII)
+"""Name of an RDMA device or a network interface: the kernel allows 63 characters (IB_DEVICE_NAME_MAX)."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         return matrix
     if matrix.gpus != tuple(f"GPU{gpu.index}" for gpu in smi_report.gpus):
         return Unknown(f"nvidia-smi -q shows {len(smi_report.gpus)} GPUs, but topo -m {', '.join(matrix.gpus)}"[:120])
+    if why := _unusable_names(host.fabric, matrix):
+        return Unknown(why)
     usable = [gpu for gpu in smi_report.gpus if gpu.uuid and not gpu.mig_mode]  # a lost GPU has no UUID
     return NodeShape(
         host.name,
@@ -84,6 +90,20 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         _domain(host.name, usable),
         _links(matrix),
     )
+
+
+def _unusable_names(ports: Mapping[str, Port], matrix: Topology) -> str:
+    """Return why the names of the NICs cannot go into launch files; an empty string if they can.
+
+    Without a name that is missing or malformed, a job would silently use fewer NICs than there are.
+    """
+    for nic, name in matrix.nic_names.items():
+        if not _DEVICE_NAME.fullmatch(name):
+            return f"nvidia-smi topo -m gives {nic} the name {name[:80]!a}, which no device has"
+    missing = [nic for nic in matrix.nics if nic not in matrix.nic_names]
+    if missing and (not ports or ports.keys() - set(matrix.nic_names.values())):
+        return f"nvidia-smi topo -m gives no device name for {', '.join(missing)}"
+    return ""
 
 
 def _links(matrix: Topology) -> dict[tuple[int, int], str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import read_bytes
+from gpuops.document import is_file, read_bytes
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.playbook.task import Change
 from gpuops.project import shortest
@@ -156,7 +156,7 @@ def find(folder: Path, run: str) -> Path:
     """Return the journal of ``run`` among those in ``folder``; raise `InputError` if there is none."""
     folder = shortest(folder)
     path = folder / run / _FILE
-    if not _NAME.fullmatch(run) or not path.is_file():
+    if not _NAME.fullmatch(run) or not is_file(path):
         runs = [file.parent.name for file in folder.glob(f"*/{_FILE}")]
         raise InputError(f"no run {run} in {folder}{did_you_mean(run, runs)}")
     return path

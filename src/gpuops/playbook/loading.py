@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.content import find
-from gpuops.document import YamlNode, load
+from gpuops.document import YamlNode, is_file, load
 from gpuops.errors import ContentError, DocumentError, did_you_mean
 from gpuops.playbook.condition import Condition, read_conditions
 from gpuops.playbook.play import RACK, Flush, Play, Playbook, Share, Step
@@ -74,7 +74,7 @@ class _Reader:
         """Return the file next to the one that names it, else the playbook of that name."""
         name = node.text("a file or a playbook's name")
         beside = Path(node.where.file).parent / name
-        if beside.is_file():
+        if is_file(beside):
             return beside
         folder, _, file = f"playbooks/{name}".rpartition("/")
         try:

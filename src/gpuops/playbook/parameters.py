@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import Opaque, Where, YamlNode, load, parse
+from gpuops.document import Opaque, Where, YamlNode, is_file, load, parse, read_text
 from gpuops.errors import InputError
 from gpuops.playbook.task import Mode, NodePath, Task
 from gpuops.secret import Secret
@@ -135,7 +135,7 @@ def _text(node: YamlNode, called: str) -> str:
 def _path(node: YamlNode, called: str) -> Path:
     """Return a file on the control machine, next to the document that names it."""
     path = Path(node.where.file).parent / Path(_text(node, called)).expanduser()
-    if not path.is_file():
+    if not is_file(path):
         raise node.fail(f"{called}: no such file: {path}")
     return path
 
@@ -173,8 +173,8 @@ def _secret_file(node: YamlNode, called: str) -> Secret:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise node.fail(f"{called}: other users can read {path}; run: chmod 600 {path}")
-        return Secret(path.read_text("utf-8").rstrip("\n"))
-    except (OSError, UnicodeDecodeError) as error:
+        return Secret(read_text(path).rstrip("\n"))
+    except (OSError, ValueError) as error:
         raise node.fail(f"{called}: cannot read {path}: {error}") from error
 
 

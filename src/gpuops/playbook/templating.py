@@ -12,6 +12,8 @@ from pathlib import Path
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from gpuops.document import read_text
+
 
 def fill_template(path: Path, values: Mapping[str, object]) -> str:
     """Return the text of the Jinja template at ``path``; raise `ValueError` with the line of an error in it.
@@ -26,7 +28,7 @@ def fill_template(path: Path, values: Mapping[str, object]) -> str:
         keep_trailing_newline=True,
     )
     try:
-        return environment.from_string(path.read_text("utf-8")).render(values)
+        return environment.from_string(read_text(path)).render(values)
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         line = getattr(error, "lineno", None) or _line_of(error)
         raise ValueError(f"{path}{f':{line}' if line else ''}: {str(error).rstrip('.')}") from error

@@ -16,6 +16,7 @@ import jinja2
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from gpuops.document import read_text
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec
 from gpuops.placement import NodeShape, Placement
@@ -70,7 +71,7 @@ def start_command(target: Target, placement: Placement, job: Job, model: ModelSp
 def _files(
     target: Target, environment: jinja2.Environment, path: str, template: Path, names: dict[str, Any]
 ) -> Iterator[Rendered]:
-    text = template.read_text("utf-8")
+    text = read_text(template)
     fill = _compiled(environment, text if template.parent == target.path else HEAD.sub("", text), template)
     mode = 0o755 if path in target.executable else 0o644
     if _NODE not in path:

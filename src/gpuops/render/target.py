@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from gpuops.content import ByName, builtin, project_folder
-from gpuops.document import Where, YamlNode, load, parse
+from gpuops.document import Where, YamlNode, load, parse, read_text
 from gpuops.layout import Engine, parse_order
 
 HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
@@ -87,7 +87,7 @@ def _output(template: Path) -> str:
 
 def _front(path: Path) -> YamlNode:
     """Return the YAML in a template's first comment."""
-    head = HEAD.match(path.read_text("utf-8"))
+    head = HEAD.match(read_text(path))
     return parse(head[1], str(path)) if head else YamlNode(Where(str(path)), "tag:yaml.org,2002:null")
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from gpuops.document import is_directory
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.facts import Facts, to_document
 from gpuops.reasons import Excluded
@@ -56,7 +57,7 @@ def _format_of(path: Path, suffixes: Mapping[str, str]) -> str:
 
 def check_directory(path: Path) -> None:
     """Raise `OutputError` if the directory of ``path`` does not exist."""
-    if not path.parent.is_dir():
+    if not is_directory(path.parent):
         raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
 
 

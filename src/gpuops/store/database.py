@@ -77,7 +77,15 @@ class Database:
             rows = self._database.execute(query, values).fetchall()
             try:
                 return [read(*row) for row in rows]
-            except (ValueError, TypeError, LookupError, AttributeError, zlib.error) as error:
+            except (
+                ValueError,
+                TypeError,
+                LookupError,
+                AttributeError,
+                ArithmeticError,
+                RecursionError,
+                zlib.error,
+            ) as error:
                 advice = "move the file away, or bring back a copy of it"
                 raise OutputError(
                     f"{self._shown}: the store is damaged: a row cannot be read ({error}); {advice}"

@@ -92,7 +92,7 @@ class KnownHosts:
     def _key(self, line: _Line) -> KnownKey | None:
         try:
             return KnownKey(line.type, base64.b64decode(line.blob, validate=True), line.where, line.revoked)
-        except binascii.Error:
+        except ValueError:  # also for characters beyond ASCII
             warning = f"{line.where}: malformed key; the line is skipped"
             if warning not in self.warnings:
                 self.warnings.append(warning)
