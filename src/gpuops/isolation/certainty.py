@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +12,6 @@ from dataclasses import replace
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.parts import Part, PartKind
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of, upper_quartile
-from gpuops.isolation.spine import level_alone
 from gpuops.isolation.spread import Certainty, Spread, bound, failure_log_e, log_e_needed, usual_share
 
 _Values = dict[tuple[int, FigureKind], list[float]]
@@ -163,6 +163,25 @@ class Certainties:
             for owner in _owners(kind, reading, self._fabric):
                 grouped.setdefault((figure_kind, reading.round_index, owner), []).append(math.log(reading.ratio))
         return grouped
+
+
+def level_alone(uplink: Part, readings: Readings) -> float:
+    """Return what transfers over other uplinks reach while nothing disturbs them; 1 if that is unknown.
+
+    A link of an oversubscribed spine may be slower than a NIC. Then single transfers are slow on every path, to the
+    same degree, and no uplink is at fault; the spine of one rail may be slow. Three in four paths may have a fault:
+    the level is the upper quartile of all, or of those of the uplink's rail if that is lower.
+    """
+    by_path: dict[tuple[int, object], list[float]] = {}
+    for reading in readings.between:
+        group = reading.figure.group
+        is_crossing = group.rail is not None and reading.ratio and readings.crosses(reading)
+        if is_crossing and not uplink.crossed_by(reading.figure, readings.fabric) and readings.is_undisturbed(reading):
+            units = frozenset(readings.fabric.unit_of.get(node) for node in group.nodes)
+            by_path.setdefault((group.rail or 0, units), []).append(reading.at_line_rate)
+    every = [(rail, statistics.median(ratios)) for (rail, _), ratios in by_path.items()]
+    own = [level for rail, level in every if rail == uplink.number]
+    return min([1.0, *(upper_quartile(sorted(levels)) for levels in (own, [level for _, level in every]) if levels)])
 
 
 def _owners(kind: PartKind, reading: Reading, fabric: Fabric) -> Iterable[object]:

@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuops.isolation.certainty import Certainties
+from gpuops.isolation.certainty import Certainties, level_alone
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.intermittent import ROUNDS_TO_FLAP, have_common_cause, intermittent
 from gpuops.isolation.mild import mild_leaves, mild_nics
 from gpuops.isolation.parts import KINDS, Part, parts_of
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
-from gpuops.isolation.spine import level_alone
 from gpuops.isolation.spread import LEAST, Certainty
 
 ROUNDS_TO_BLAME = 4
