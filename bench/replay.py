@@ -24,8 +24,8 @@ from replay_model.judgement import truth
 from replay_model.plan import BEYOND
 from replay_model.world import World
 
-from gpuops.operations import history
-from gpuops.operations.overtime import judge_over_time, with_verdicts
+from gpuops.operations.past import history
+from gpuops.operations.past.overtime import judge_over_time, with_verdicts
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenPart, Visit
 

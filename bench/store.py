@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from gpuops.operations import history
+from gpuops.operations.past import history
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenLink, SeenPart, Visit
 

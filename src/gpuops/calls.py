@@ -233,7 +233,7 @@ class Calls:
             return cast("R", result)
 
     def _kept(self, work: Workspace, request: Request[Any], result: R) -> R:
-        from gpuops.operations.keep import keep
+        from gpuops.operations.past.keep import keep
 
         return keep(work, request, result)
 

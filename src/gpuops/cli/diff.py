@@ -23,7 +23,7 @@ def command(project: Project, runs: tuple[int, ...], output: Output) -> None:
     One RUN is compared with the latest run of the same kind. Without RUN, the latest validation is compared with the
     one before it. To list the numbers of all runs: gpuops runs list
     """
-    from gpuops.operations.history import diff
+    from gpuops.operations.past.history import diff
     from gpuops.report.past import history
     from gpuops.results.changes import diff_document, to_json
 

@@ -39,7 +39,7 @@ def command(project: Project, what: tuple[str, ...], output: Output) -> None:
 
 
 def _past(project: Project, what: tuple[str, ...]) -> History:
-    from gpuops.operations import history
+    from gpuops.operations.past import history
 
     path = project.store_path
     if not what:

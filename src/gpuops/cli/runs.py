@@ -67,7 +67,7 @@ def show(project: Project, run: str, output: Output) -> None:
 
 
 def _show_kept(project: Project, number: int, output: Output) -> None:
-    from gpuops.operations.history import of_run
+    from gpuops.operations.past.history import of_run
     from gpuops.report.past import history
     from gpuops.results.changes import run_details, to_json
 

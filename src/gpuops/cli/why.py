@@ -23,7 +23,7 @@ def command(project: Project, node: str, output: Output) -> None:
     The screen shows the node's parts and state, its findings and how long they have lasted, earlier failures of its
     parts, what was tried, and what to do next. It is read from the store; no node is queried.
     """
-    from gpuops.operations.history import why
+    from gpuops.operations.past.history import why
     from gpuops.report.past import why as report
     from gpuops.results.changes import to_json, why_document
 

@@ -11,8 +11,8 @@ from gpuops.errors import InputError
 from gpuops.facts import Facts
 from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidence_of
 from gpuops.nodes import Gathered
-from gpuops.operations.baselines import measured_here
 from gpuops.operations.health import check_profiles, expected_of, without_gpus
+from gpuops.operations.past.baselines import measured_here
 from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi

@@ -19,7 +19,7 @@ from gpuops.operations.health import (
     quick_probes,
     unhealthy_node,
 )
-from gpuops.operations.recall import blamed, recall
+from gpuops.operations.past.recall import blamed, recall
 from gpuops.placement import NodeShape, Placement, largest_domain, shape_of
 from gpuops.placement import place as placed
 from gpuops.probes.host.pcie import pcie

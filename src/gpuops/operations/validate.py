@@ -15,10 +15,11 @@ from gpuops.facts import Facts
 from gpuops.judging import LEVELS, Check, Level, Verdict, choose, expired, probes_of, unused, waive
 from gpuops.judging.common import fold_common, shared_silence
 from gpuops.judging.own_outcomes import merged
-from gpuops.operations import burn_in, measure, overtime
+from gpuops.operations import burn_in, measure
 from gpuops.operations.health import check_profiles, check_required, without_gpus
 from gpuops.operations.learn import unmatched
 from gpuops.operations.own_tests import run_tests
+from gpuops.operations.past import overtime
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.requests import ValidateRequest

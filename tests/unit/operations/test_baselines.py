@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuops.operations.baselines import PAIR, RAIL, WITHIN, measured_here
+from gpuops.operations.past.baselines import PAIR, RAIL, WITHIN, measured_here
 from gpuops.store import Runs
 from gpuops.store.records import RunRecord, SeenLink, Visit
 

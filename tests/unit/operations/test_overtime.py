@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.operations.overtime import judge_over_time, with_verdicts
+from gpuops.operations.past.overtime import judge_over_time, with_verdicts
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenPart, Visit
 

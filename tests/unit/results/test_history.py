@@ -7,7 +7,7 @@ import pytest
 from tests.unit.test_store_runs import BEGAN, finding, gpu, record, visit
 
 from gpuops.errors import InputError
-from gpuops.operations import history
+from gpuops.operations.past import history
 from gpuops.results.history import FailureRecord, poisson_interval, series
 from gpuops.store import Runs
 from gpuops.store.records import FLEET, SeenLink, Visit
