@@ -108,4 +108,4 @@ def test_silence_a_hang_and_a_missing_program_are_unknown(probe, answer):
 
 def test_a_probe_bears_the_name_of_its_variable():
     assert {name: probe.name for name, probe in NAMED.items()} == {name: name for name in NAMED}
-    assert len(NAMED) == 21
+    assert len(NAMED) == 22
