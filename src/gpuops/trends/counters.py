@@ -2,7 +2,8 @@
 
 A counter is judged by how many of the last runs saw it rise, not by how much: errors come in bursts, and one burst is
 one incident. The chance that a healthy part's counter rises between two runs is estimated from all other parts of the
-same kind, so what is usual in a fleet accuses no part of it.
+same kind, so what is usual in a fleet accuses no part of it. If several like parts rose as often, the cause is not in
+one of them: new firmware on half of the nodes, for example.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ COUNTERS_PER_NODE = 120
 """Counters of 8 GPUs, 8 HCAs, drives and DIMMs that have a rule."""
 LARGEST_CHANCE = FALSE_ALARMS_PER_NODE_MONTH / (COUNTERS_PER_NODE * RUNS_PER_MONTH * len(WINDOWS))
 """1.1e-7 for each test: the budget of a node-month over all its counters, runs and windows (Bonferroni)."""
+ALIKE_PARTS, ALIKE_FRACTION = 3, 0.02
+"""So many other like parts, and more than this fraction of them, that rose as often are a common cause; a choice.
+
+The chance that a healthy part looks like this is then at least that fraction, far above `LARGEST_CHANCE`.
+"""
 _HOUR = 3600.0
 
 
@@ -139,21 +145,33 @@ def steps(past: NodePast, slot: str, name: str) -> list[CounterStep]:
 
 def tallies(pasts: Iterable[NodePast]) -> dict[str, Tally]:
     """Return how often the counters of each name rose, and those of each slot, over all nodes of one kind."""
-    counts: dict[str, list[int]] = {}
+    sums: dict[str, list[int]] = {}
+    climbers: dict[str, list[Mapping[int, int]]] = {}
     for past in pasts:
         for slot, name in _counters(past):
-            intervals, rises = _count_quickly(past, slot, name)
+            own = _moves(past, slot, name)
+            rises = sum(s.kind == "rise" for s in own)
             for key in (name, f"{slot}.{name}"):
-                sums = counts.setdefault(key, [0, 0])
-                sums[0] += intervals
-                sums[1] += rises
-    return {name: Tally(*sums) for name, sums in counts.items()}
+                counts = sums.setdefault(key, [0, 0, 0])
+                sums[key] = [a + b for a, b in zip(counts, (len(own), rises, 1), strict=True)]
+                if rises:
+                    climbers.setdefault(key, []).append({window: _rises(own[-window:]) for window in WINDOWS})
+    return {
+        name: Tally(intervals, rises, parts, tuple(climbers.get(name, ())))
+        for name, (intervals, rises, parts) in sums.items()
+    }
 
 
-def _count_quickly(past: NodePast, slot: str, name: str) -> tuple[int, int]:
-    """Return intervals and rises; most counters never moved, and of these all intervals count."""
+def _moves(past: NodePast, slot: str, name: str) -> list[CounterStep]:
+    """Return the intervals in which what a counter did is known; most counters never moved."""
     values = [sight.figures.get(f"{slot}.{name}") for sight in past.apart]
-    return (len(values) - 1, 0) if len(set(values)) == 1 else _count(steps(past, slot, name))
+    if len(set(values)) == 1:
+        return [CounterStep("none", 0, 0.0, past.now.at)] * (len(values) - 1)
+    return [s for s in steps(past, slot, name) if s.kind in ("rise", "none")]
+
+
+def _rises(own: Sequence[CounterStep]) -> int:
+    return sum(s.kind == "rise" for s in own)
 
 
 def _counters(past: NodePast) -> Iterator[tuple[str, str]]:
@@ -162,10 +180,6 @@ def _counters(past: NodePast) -> Iterator[tuple[str, str]]:
         slot, _, name = figure.partition(".")
         if name in RULES:
             yield slot, name
-
-
-def _count(own: Sequence[CounterStep]) -> tuple[int, int]:
-    return sum(s.kind in ("rise", "none") for s in own), sum(s.kind == "rise" for s in own)
 
 
 def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
@@ -180,6 +194,7 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
         had_some = any(figure.partition(".")[2] in RULES for sight in past.before for figure in sight.figures)
         why = "this run read no error counter"
         yield Unknown(why) if had_some else NotApplicable(why)
+    alike: dict[str, Finding] = {}
     for slot, name in counters:
         if _stands_still(past, slot, f"{slot}.{name}"):
             continue
@@ -188,9 +203,12 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
             continue
         common = [record.tallies.get(key, Tally(0, 0)) for key in (name, f"{slot}.{name}")]
         chance = max(_chance(tally, own) for tally in common)
-        seen = _excess(own, chance) or _burst(RULES[name], own[-1])
-        if seen:
+        seen = _excess(own, chance)
+        if seen and _rose_alike(common[0], seen):
+            alike.setdefault(name, _common_cause(RULES[name]))
+        elif seen := seen or _burst(RULES[name], own[-1]):
             yield _finding(RULES[name], past, slot, name, seen, chance)
+    yield from alike.values()
 
 
 def _stands_still(past: NodePast, slot: str, figure: str) -> bool:
@@ -201,8 +219,7 @@ def _stands_still(past: NodePast, slot: str, figure: str) -> bool:
 
 def _chance(tally: Tally, own: Sequence[CounterStep]) -> float:
     """Return how likely a counter of this name rises between two runs, from all other parts that a tally counts."""
-    intervals, rises = _count(own)
-    others, their_rises = tally.intervals - intervals, tally.rises - rises
+    others, their_rises = tally.intervals - len(own), tally.rises - _rises(own)
     return max(LEAST_CHANCE, min(0.5, their_rises / others)) if others > 0 else LEAST_CHANCE
 
 
@@ -210,10 +227,25 @@ def _excess(own: Sequence[CounterStep], chance: float) -> Sequence[CounterStep]:
     """Return the shortest of the last intervals in which more rose than by chance; empty if none."""
     for window in WINDOWS:
         last = own[-window:]
-        rises = sum(s.kind == "rise" for s in last)
-        if rises > 2 and binomial_tail(rises, len(last), chance) <= LARGEST_CHANCE:
+        if _rises(last) > 2 and binomial_tail(_rises(last), len(last), chance) <= LARGEST_CHANCE:
             return last
     return ()
+
+
+def _rose_alike(tally: Tally, seen: Sequence[CounterStep]) -> bool:
+    """Return True if several like parts rose as often in as many last intervals."""
+    window = next(window for window in WINDOWS if window >= len(seen))
+    others = sum(rises[window] >= _rises(seen) for rises in tally.climbers) - 1
+    return others >= ALIKE_PARTS and others > ALIKE_FRACTION * (tally.parts - 1)
+
+
+def _common_cause(rule: CounterRule) -> Finding:
+    return Finding(
+        f"{rule.what} rise alike on several parts of nodes like this one, so none of them is blamed",
+        fix="compare what these nodes have in common and others do not: firmware, driver, load",
+        severity="info",
+        code=f"{rule.code}-alike",
+    )
 
 
 def _burst(rule: CounterRule, latest: CounterStep) -> Sequence[CounterStep]:

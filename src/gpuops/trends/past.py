@@ -98,10 +98,15 @@ class NodePast:
 
 
 class Tally(NamedTuple):
-    """How often counters of one name rose: ``rises`` in ``intervals`` between runs, over all parts of a group."""
+    """How often counters of one name rose: ``rises`` in ``intervals`` between runs, over all ``parts`` of a group.
+
+    ``climbers`` are the parts whose counter rose: for each, the rises in its last intervals, by their number.
+    """
 
     intervals: int
     rises: int
+    parts: int = 0
+    climbers: tuple[Mapping[int, int], ...] = ()
 
 
 class Usual(NamedTuple):

@@ -117,6 +117,22 @@ def test_counter_that_falls_was_reset_and_counts_anew(fleet):
     assert not found(verdicts)
 
 
+@pytest.mark.parametrize(("nodes", "is_named"), [(3, True), (4, False)])
+def test_counters_that_rise_alike_on_several_nodes_accuse_no_part(fleet, nodes, is_named):
+    for _ in range(30):
+        assert not found(fleet.run())
+    for _ in range(4):  # new firmware on a part of the fleet
+        for slot, name in enumerate(fleet.names[:nodes]):
+            fleet.figures[name][f"gpu{slot}.crc_errors"] += 1
+        verdicts = fleet.run()
+    named = {(node, part, code) for node, _, part, code in found(verdicts)}
+    assert named == {
+        (node, f"gpu{slot}", "nvlink-crc") if is_named else (node, "node", "nvlink-crc-alike")
+        for slot, node in enumerate(fleet.names[:nodes])
+    }
+    assert {v.status for v in verdicts if v.findings} == ({"warn"} if is_named else {"pass"})
+
+
 def test_counter_that_wraps_goes_on(fleet):
     fleet.figures["n1"]["gpu3.pcie_replays"] = 2**32 - 10
     fleet.run()
