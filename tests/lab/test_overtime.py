@@ -44,7 +44,7 @@ def test_link_that_retrains_run_after_run_is_named_and_a_reboot_ends_it(lab, pla
         plant(f"gpu02:gpu3:nvlink-retrained={count}")
         assert later() == []
     plant("gpu02:gpu3:nvlink-retrained=12")
-    assert later() == [("gpu02", "gpu3", "nvlink-recovery", "reset")]
+    assert later() == [("gpu02", "gpu3", "nvlink-recovery", "warn")]
     boot = "cat /proc/sys/kernel/random/boot_id"
     before = ssh("gpu02", boot).out
     ssh("gpu02", "sudo systemctl reboot")

@@ -61,7 +61,7 @@ _CARD = (
 _NVLINK = "reset the GPU; if the link goes on, reseat the GPU, or replace the cable, tray or baseboard"
 _CABLE = "clean and reseat the cable at both ends; if it goes on, swap it with a neighbour's and see what it follows"
 _DRIVE = "replace the drive at the next maintenance"
-_RETRAINS = CounterRule("NVLink recoveries", "nvlink-recovery", _NVLINK, severity="reset", most=10)
+_RETRAINS = CounterRule("NVLink recoveries", "nvlink-recovery", _NVLINK, most=10)
 """Ten: one link of 5,760 counted 505 in the days before it failed, all others none (marin-community/marin, 9086)."""
 _SYMBOLS = CounterRule("symbol errors", "symbol-errors", _CABLE, most=120, per_hour=120)
 """120 an hour: NVIDIA NVSentinel, docs/configuration/nic-health-monitor.md."""
@@ -267,14 +267,13 @@ def _finding(
     often = f"in {len(rises)} of the last {len(seen)} runs" if len(seen) > 1 else "since the last run"
     usual = f"other parts' rise in {chance:.1%} of runs" if len(seen) > 1 else f"at most {rule.most} are expected"
     message = f"{total} {rule.what} {often}, {_in(hours)}{where}; {usual}"
-    sudden = len(seen) == 1 and rule.severity not in ("info", "warn") and name != "link_recovery_failed_events"
     return Finding(
         message,
         expected=round(chance * len(seen), 3) if len(seen) > 1 else rule.most,
         found=len(rises) if len(seen) > 1 else total,
         unit="runs in which it rose" if len(seen) > 1 else rule.what,
         part=slot,
-        severity="warn" if sudden else rule.severity,
+        severity=rule.severity,
         code=rule.code,
         fix=rule.fix,
     )
