@@ -82,7 +82,9 @@ def test_a_wrong_check_keeps_a_node_closed_until_it_is_set_aside(gpuops, slurm_s
         store("INSERT INTO gates SELECT node, ?, run, at, fingerprint FROM events ORDER BY id DESC LIMIT 1", gate)
     gpuops("drain", "node3", "--reason", "x")
     (tmp_path / "checks" / "purpose.py").write_text(CHECK)
-    unhealthy = json.loads(gpuops("validate", "--limit", "node3", "--json", code=1))["hosts"]["node3"]["findings"]
+    told = gpuops("validate", "--limit", "node3", "--json", code=1)
+    assert told.startswith("gpuops: running the project's own Python files in checks/")
+    unhealthy = json.loads(told[told.index("{") :])["hosts"]["node3"]["findings"]
     others = sorted({finding["check"] for finding in unhealthy} - {"purpose"})
     wrong = {"nothing": [], "shadow": ["purpose"], "waiver": [], "check": []}[by]
     settings(f"shadow: [{', '.join([*others, *wrong])}]\n")
