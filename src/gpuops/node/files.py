@@ -1,4 +1,4 @@
-"""Files of a node: the part of the agent that reads them. It is sent before ``agent.py``, as one program."""
+"""Agent on a node: the part that reads its files. It is sent before ``agent.py``, as one program."""
 import os
 
 
