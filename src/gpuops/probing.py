@@ -79,9 +79,7 @@ class Probe(Generic[T]):
 
     def _refusal(self, answer: Completed) -> Unknown | None:
         if answer.timed_out:
-            stuck = f", stuck in kernel state {answer.state}" if answer.state else ""
-            why = f"{answer.question} did not answer in {answer.question.timeout_seconds:g} s{stuck}"
-            return Unknown(why, is_stuck=answer.state == "D")
+            return _no_answer(answer)
         if self.accepts is None:
             return None
         if answer.truncated:
@@ -91,6 +89,14 @@ class Probe(Generic[T]):
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
         return failure_of(answer)
+
+
+def _no_answer(answer: Completed) -> Unknown:
+    if answer.not_asked and isinstance(answer.question, Command):
+        return Unknown(f"{answer.question} was not run, because {answer.question.words[0]} hung before")
+    stuck = f", stuck in kernel state {answer.state}" if answer.state else ""
+    why = f"{answer.question} did not answer in {answer.question.timeout_seconds:g} s{stuck}"
+    return Unknown(why, is_stuck=answer.state == "D")
 
 
 def failure_of(answer: Completed) -> Unknown:

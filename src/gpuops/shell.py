@@ -85,7 +85,8 @@ class Completed:
     """Answer to one question.
 
     ``exit`` is the exit status (128 + signal if killed; 127 if there is no such program). ``state`` is the process
-    state letter of a command that survived its deadline and SIGKILL (``D``: stuck in the kernel).
+    state letter of a command that survived its deadline and SIGKILL (``D``: stuck in the kernel), or ``not-asked`` if
+    the command did not run, because its program hung before it in the same lane.
     """
 
     node: str
@@ -102,6 +103,11 @@ class Completed:
     def missing(self) -> bool:
         """True if the program is not installed on the node."""
         return self.exit == 127
+
+    @property
+    def not_asked(self) -> bool:
+        """True if the command did not run, because an earlier one of the same program hung."""
+        return self.state == "not-asked"
 
     def last_line(self, limit: int = 160) -> str:
         """Return the last line that the command printed, for a message."""

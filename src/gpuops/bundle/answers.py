@@ -57,6 +57,7 @@ def _missing(item: Item, answer: Completed) -> LeftOut | None:
     cases: tuple[tuple[bool, str, Reason, str], ...] = (
         (answer.missing, item.file, "not_installed", said or "there is no such program"),
         (answer.exit == NO_FILE, item.file, "absent", "there is no such file"),
+        (answer.not_asked, item.file, "timed_out", "not run, because its program hung before"),
         (answer.timed_out, part, "timed_out", f"killed after {answer.question.timeout_seconds:g} s"),
         (answer.truncated, part, "too_large", "the output was cut off"),
         (answer.exit == NOT_ROOT, part, "refused", "only root sees all of it"),

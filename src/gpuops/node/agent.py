@@ -5,8 +5,8 @@ It arrives on stdin of ``python3 -IS`` with the name ``MARK`` set, and is never 
 first. A request is a line with a length, then that many bytes: the repr of (timeout of the whole batch in seconds, sudo
 password or '', list of questions), where a question is a dict (see transport/agent.py). The answer is a line ``MARK
 length`` and that many bytes: a zlib stream with, for each question, a line ``status seconds timed_out truncated state
-out_length err_length`` and the two streams. The state is ``-``, ``sudo-refused``, or the kernel's state letter of a
-process that survives SIGKILL.
+out_length err_length`` and the two streams. The state is ``-``, ``sudo-refused``, ``not-asked`` if the same program
+hung before in the same lane, or the kernel's state letter of a process that survives SIGKILL.
 """
 import _signal      # the C part of `signal`, without the cost of its enums
 import os
@@ -233,7 +233,7 @@ def run(jobs, seconds) -> None:
             now = time.monotonic()
             if now > ends:
                 give_up(waiting, running)
-            collect_finished(running, poll, now)
+            collect_finished(waiting, running, poll, now)
     finally:
         for job in running:
             job.kill()
@@ -262,11 +262,22 @@ def give_up(waiting, running) -> None:
         job.kill()
 
 
-def collect_finished(running, poll, now) -> None:
+def collect_finished(waiting, running, poll, now) -> None:
     for job in list(running):
         if job.check(now):
             job.close(poll)
             running.remove(job)
+            if job.lane and job.timed_out:
+                skip_same_program(waiting, job)
+
+
+def skip_same_program(waiting, hung) -> None:
+    """Skip what waits for the program that hung, which would hang again; a shell is not the program that hung."""
+    program = hung.question["words"][0]
+    for job in list(waiting):
+        if job.lane == hung.lane and job.question["words"][0] == program != b"sh":
+            job.timed_out, job.status, job.state = True, 137, "not-asked"
+            waiting.remove(job)
 
 
 def escalate(jobs, password) -> None:

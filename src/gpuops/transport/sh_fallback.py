@@ -21,7 +21,7 @@ START_LINE = "exec /bin/sh -s"
 _CAP_BYTES = 4 * 1024 * 1024
 # reads `Files` as the agent does, with one subshell per level, because POSIX sh has no local variables
 _FUNCTIONS = r"""
-cd /; LC_ALL=C; PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export LC_ALL PATH
+cd /; LC_ALL=C; PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export LC_ALL PATH; hung=
 limit() {
     seconds=$1; shift
     if timeout -k 1 1 true 2>/dev/null; then timeout -k 1 "$seconds" "$@"
@@ -59,11 +59,19 @@ def batch(node: str, stream: Stream, questions: Sequence[NodeQuestion]) -> list[
 
 def _script(mark: str, questions: Sequence[NodeQuestion]) -> str:
     commands = (
-        f"echo; echo {mark} {number} begin; {_stdin(question)} | ({_line(question)}) 2>&1; status=$?; "
-        f"echo; echo {mark} {number} $status"
+        f"echo; echo {mark} {number} begin; {_run(question)}; echo; echo {mark} {number} $status"
         for number, question in enumerate(questions)
     )
     return "\n".join([_FUNCTIONS, *commands, f"echo {mark} all; exit 0", ""])
+
+
+def _run(question: NodeQuestion) -> str:
+    """Return a command that sets ``$status``, to ``not-asked`` if the program hung before in this lane."""
+    run = f"{_stdin(question)} | ({_line(question)}) 2>&1; status=$?"
+    if isinstance(question, Files) or not question.lane or question.words[0] == "sh":
+        return run
+    name = shlex.quote(f"/{question.lane}/{question.words[0]}/")
+    return f"case $hung in *{name}*) status=not-asked ;; *) {run}; [ $status != 124 ] || hung=$hung{name} ;; esac"
 
 
 def _line(question: NodeQuestion) -> str:
@@ -102,9 +110,12 @@ def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:
 
 def _unpack(node: str, questions: Sequence[NodeQuestion], text: str, mark: str) -> Iterator[Completed]:
     for number, question in enumerate(questions):
-        match = re.search(rf"{mark} {number} begin\n(.*?)\n{mark} {number} (\d+)\n", text, re.DOTALL)
+        match = re.search(rf"{mark} {number} begin\n(.*?)\n{mark} {number} (\d+|not-asked)\n", text, re.DOTALL)
         if not match:
             raise LostError(node, f"no answer to: {question}")
+        if match[2] == "not-asked":
+            yield Completed(node, question, 137, timed_out=True, state=match[2])
+            continue
         status = int(match[2])
         timed_out = status == 124 and isinstance(question, Command)
         out = match[1]

@@ -190,6 +190,22 @@ def test_a_lane_runs_one_after_another_and_politely_and_others_side_by_side(node
     assert log.read_text().split()[:3] == ["begin"] * 3
 
 
+def test_a_program_that_hangs_is_not_asked_again_in_its_lane(node):
+    hung = [Command(("sleep", f"60.{n}"), timeout_seconds=0.5, lane="nvidia") for n in range(3)]
+    others = [Command(("echo", "hi"), lane="nvidia"), Command(("sleep", "0.01"), timeout_seconds=20)]
+    first, *again, echo, outside = node.batch([*hung, *others])
+    assert (first.timed_out, first.state) == (True, "")
+    assert [(a.timed_out, a.not_asked, a.seconds) for a in again] == [(True, True, 0)] * 2
+    assert (echo.out, outside.exit) == ("hi\n", 0)
+    unknown = Probe("topo", again[0].question, lambda answer: answer.out, accepts=None).read(again[0])
+    assert unknown.why == "sleep 60.1 was not run, because sleep hung before"
+
+
+def test_a_shell_that_hangs_leaves_other_scripts_of_its_lane(node):
+    hung, after = node.batch([sh("sleep 60", timeout_seconds=0.5, lane="nvidia"), sh("echo hi", lane="nvidia")])
+    assert (hung.timed_out, after.out) == (True, "hi\n")
+
+
 def test_a_flood_is_cut_and_its_command_ended(node, monkeypatch, nap):
     monkeypatch.setattr(agent, "OUTPUT_CAP_BYTES", 1_000_000)
     flood, other = node.batch([sh(f"yes {nap}", timeout_seconds=60), Command(("echo", "hi"))])

@@ -54,6 +54,15 @@ def test_without_python_a_plain_shell_brings_the_same_answers(shell_node, no_pyt
     assert node.run(Command(("echo", "again"))).out == "again\n"
 
 
+def test_without_python_a_program_that_hangs_is_not_asked_again_in_its_lane(shell_node, no_python):
+    hung = [Command(("sleep", f"60.{n}"), timeout_seconds=1, lane="nvidia") for n in range(3)]
+    others = [Command(("echo", "hi"), lane="nvidia"), Command(("sleep", "0.01"), timeout_seconds=20)]
+    first, *again, echo, outside = shell_node(before=no_python).batch([*hung, *others])
+    assert (first.timed_out, first.not_asked) == (True, False)
+    assert [(answer.timed_out, answer.not_asked) for answer in again] == [(True, True)] * 2
+    assert (echo.out, outside.exit) == ("hi\n", 0)
+
+
 def test_the_files_of_a_node_are_the_same_with_and_without_python(shell_node, no_python, tmp_path):
     (tmp_path / "one").write_bytes(b"a\n\n")
     (tmp_path / "two").write_bytes(b"no newline")
