@@ -86,9 +86,10 @@ class Catalogue:
     @_once
     def profiles(self) -> Mapping[str, Profile]:
         """Return every profile, by the name that hosts use."""
-        from gpuops.profile import known
+        from gpuops.profile import check_keys, known
 
         profiles = {profile.name: profile for profile in known(self.project)}
+        check_keys(profiles.values(), lambda: [key for check in self.checks().values() for key in check.reads])
         return ByName("profile", profiles, profiles.__getitem__)
 
     @_once

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gpuops.content import ContentFile, find, listing
-from gpuops.document import YamlNode
+from gpuops.document import Where, YamlNode
 from gpuops.document import load as load_document
-from gpuops.errors import did_you_mean
+from gpuops.errors import DocumentError, did_you_mean
 
 FOLDER = "checks/profiles"
 GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "guess")
@@ -23,13 +24,15 @@ GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "g
 class Expected:
     """One expected value, its source, and how reliable it is (one of `GRADES`).
 
-    ``inherited_from`` is the profile that sets it, if another one is ``like`` that profile.
+    ``inherited_from`` is the profile that sets it, if another one is ``like`` that profile. ``where`` is the place of
+    its key in a file; None if it is not from a profile.
     """
 
     value: Any
     source: str
     grade: str
     inherited_from: str = ""
+    where: Where | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -216,9 +219,90 @@ def _values(node: YamlNode, prefix: str, base: Profile | None) -> Iterator[tuple
         missing = {"value", "source", "grade"} - set(entries)
         if missing:
             raise child.fail(f"{prefix}{key} needs {', '.join(sorted(missing))}")
-        if entries["value"].empty:
-            raise entries["value"].fail(f"{prefix}{key} has no value")
+        value = _value(entries["value"], prefix + key)
         grade = entries["grade"].text()
         if grade not in GRADES:
             raise entries["grade"].fail(f'unknown grade "{grade}"; choose one of {", ".join(GRADES)}')
-        yield prefix + key, Expected(entries["value"].plain(), entries["source"].text(), grade)
+        yield prefix + key, Expected(value, entries["source"].text(), grade, where=node.keys[key])
+
+
+def _value(node: YamlNode, key: str) -> Any:
+    """Return a value of the type that what reads ``key`` expects; keys of a project's own checks take any."""
+    if node.empty:
+        raise node.fail(f"{key} has no value")
+    is_rate = re.fullmatch(_RATES, key)
+    return _rates(node, key) if is_rate else _READERS[key](node, key) if key in _READERS else node.plain()
+
+
+def _boolean(node: YamlNode, key: str) -> bool:
+    return node.boolean(f"{key}: true or false")
+
+
+def _count(node: YamlNode, key: str) -> int:
+    return node.integer(f"{key}: a whole number", low=0)
+
+
+def _number(node: YamlNode, key: str) -> float:
+    """Return a positive number, of the type that it is written as."""
+    number = node.number(f"{key}: a number")
+    if number <= 0:
+        raise node.fail(f"{key} must be above 0, found {node.kind}")
+    return int(number) if node.text().isdecimal() else number
+
+
+def _words(node: YamlNode, key: str) -> str | list[str]:
+    if node.items is None:
+        return node.text(f"text or a list of it for {key}")
+    return [item.text(f"text in {key}") for item in node.items]
+
+
+def _rates(node: YamlNode, key: str) -> Any:
+    """Return one rate, or the rate by payload or number of nodes."""
+    if node.entries is None:
+        return _number(node, key)
+    for at in node.entries:
+        if not re.fullmatch(r"\d+(\.\d+)?", at):
+            raise DocumentError(node.keys[at], f'{key}: expected a number before the rate, found "{at}"')
+    return {at: _number(rate, f"{key}, {at}") for at, rate in node.entries.items()}
+
+
+_RATES = r"allreduce\.((ring|nvls|measured)\.[1-9]\d*|channel\.(tree|nvls))"
+"""Keys of the bandwidth model, in GB/s."""
+_READERS: Mapping[str, Callable[[YamlNode, str], Any]] = {
+    **dict.fromkeys(("gpu.ecc", "gpu.persistence", "gpu.row_remap", "nvswitch"), _boolean),
+    **dict.fromkeys(("gpu.count", "nic.count", "nvme.count", "nvswitches.count"), _count),
+    **dict.fromkeys(("nvlink.links", "nvlink.domain_gpus", "pcie.generation", "pcie.width"), _count),
+    **dict.fromkeys(("nvlink.gb_per_s", "nic.rate_gbps", "power.limit_watts"), _number),
+    **dict.fromkeys(("topology.gpu_pairs", "nic.rails", "nic.link_layer"), _words),
+    "allreduce.sharp": lambda node, _: node.plain(),
+}
+
+
+def check_keys(profiles: Iterable[Profile], of_checks: Callable[[], Iterable[str]]) -> None:
+    """Raise `DocumentError` at a key that nothing reads: neither gpuops, nor a check, whose keys are ``of_checks``.
+
+    A key in a group of its own (``fan.count``) may be for a project's tests, and is accepted.
+    """
+    unread = [(key, e.where) for p in profiles for key, e in p.values.items() if e.where and not _is_read(key)]
+    known = {*_READERS, *of_checks()} if unread else set()
+    for key, where in unread:
+        if key not in known and where is not None and _is_builtin_group(key.split(".")[0]):
+            hint = did_you_mean(key, known | _rate_keys(key)) or "; gpuops profiles show PROFILE lists keys"
+            raise DocumentError(where, f'unknown key "{key}"{hint}')
+
+
+def _is_builtin_group(group: str) -> bool:
+    """Return True for a group that gpuops reads, or a slip of the pen in one: ``gpus``, but not ``cpu``."""
+    return bool(difflib.get_close_matches(group, {key.split(".")[0] for key in _READERS}, 1, cutoff=0.8))
+
+
+def _rate_keys(key: str) -> set[str]:
+    """Return the keys of the bandwidth model that ``key`` may be meant as."""
+    count = key.rpartition(".")[2]
+    return {f"allreduce.{family}.{count}" for family in ("ring", "nvls", "measured")} | {
+        f"allreduce.channel.{algorithm}" for algorithm in ("tree", "nvls")
+    }
+
+
+def _is_read(key: str) -> bool:
+    return key in _READERS or bool(re.fullmatch(_RATES, key))

@@ -4,7 +4,7 @@ import pytest
 
 from gpuops import catalogue as module
 from gpuops.catalogue import Catalogue
-from gpuops.errors import ContentError
+from gpuops.errors import ContentError, DocumentError
 from gpuops.probing import Unknown
 
 CHECK = """
@@ -158,3 +158,14 @@ class TestSudoers:
         assert "/lid " not in text
         assert "/usr/bin/journalctl -k" in text
         assert text.endswith("\n")
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_profiles_may_set_keys_in_groups_of_gpuops_only_if_a_check_reads_them(project, reads):
+    (project / "checks" / "profiles" / "box.yml").write_text(PROFILE.replace("count", "lids"))
+    if reads:
+        (project / "checks" / "lid_closed.py").write_text(CHECK.replace("=LIDS", '=LIDS, uses=("gpu.lids",)'))
+        assert Catalogue(project).profiles()["box"]["gpu.lids"] == 4
+        return
+    with pytest.raises(DocumentError, match=r'box\.yml:2:\d+: unknown key "gpu\.lids"'):
+        Catalogue(project).profiles()

@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import re
 
@@ -5,7 +6,7 @@ import pytest
 
 from gpuops.errors import ContentError, DocumentError
 from gpuops.judging import discover
-from gpuops.profile import GRADES, NO_PROFILE, Expected, Profile, detect, known, load
+from gpuops.profile import GRADES, NO_PROFILE, Expected, Profile, check_keys, detect, known, load
 
 MINE = """\
 name: mine
@@ -248,6 +249,14 @@ def test_what_a_profile_does_not_say():
         ("name: mine\n", "", "a profile needs a name and values"),
         ("required: [gpu-count]", "required: gpu-count", r"mine\.yml:4:\d+: expected a list"),
         ("    count: {", "    count: {unit: W, ", 'unknown key "unit"'),
+        ("value: 4", "value: four", r'mine\.yml:7:20: gpu\.count: a whole number is expected, found "four"'),
+        ("value: 4", "value: -4", r"mine\.yml:7:20: gpu\.count: a whole number must be between"),
+        ("value: 16", "value: 0x10", r"mine\.yml:9:20: pcie\.width: a whole number is expected"),
+        ("count: {value: 4", "ecc: {value: 4", r'mine\.yml:7:18: gpu\.ecc: true or false is expected, found "4"'),
+        ("  pcie:\n    width: {value: 16", "  power:\n    limit_watts: {value: 0", "limit_watts must be above 0"),
+        ("  pcie:\n    width: {value: 16", "  topology:\n    gpu_pairs: {value: {a: b}", "gpu_pairs, found a map"),
+        ("  pcie:\n    width: {value: 16", "  allreduce.ring:\n    8: {value: {1: fast}", "8, 1: a number is expected"),
+        ("  pcie:\n    width: {value: 16", "  allreduce.ring:\n    8: {value: {one: 3}", 'the rate, found "one"'),
     ],
 )
 def test_a_broken_profile_is_one_sentence_with_its_place(project, old, new, complaint):
@@ -256,6 +265,33 @@ def test_a_broken_profile_is_one_sentence_with_its_place(project, old, new, comp
     with pytest.raises(DocumentError, match=complaint) as raised:
         load("mine", project)
     assert "\n" not in str(raised.value)
+
+
+def test_values_are_of_the_type_that_is_read_and_own_keys_of_any(project):
+    own = "  fan: {names: {value: [left, right], source: a label, grade: datasheet}}\n"
+    ecc = "    ecc: {value: 'yes', source: a label, grade: datasheet}\n"
+    watts = "  power: {limit_watts: {value: 350.5, source: a label, grade: datasheet}}\n"
+    write(project, MINE.replace("  pcie:", f"{ecc}  pcie:") + watts + own)
+    mine = load("mine", project)
+    assert [mine[key] for key in ("gpu.ecc", "power.limit_watts", "fan.names")] == [True, 350.5, ["left", "right"]]
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "complaint"),
+    [
+        ("gpu", "cuont", r'mine\.yml:11:9: unknown key "gpu\.cuont"; did you mean "gpu\.count"\?'),
+        ("gpus", "count", r'mine\.yml:11:10: unknown key "gpus\.count"; did you mean "gpu\.count"\?'),
+        ("allreduce", "rign.8", r'unknown key "allreduce\.rign\.8"; did you mean "allreduce\.ring\.8"\?'),
+        ("nic", "zzz", r'unknown key "nic\.zzz"; gpuops profiles show'),
+        ("cpu", "count", ""),
+        ("gpu", "fans", ""),
+    ],
+)
+def test_a_key_that_nothing_reads_is_refused_with_its_place(project, group, key, complaint):
+    value = "{value: 4, source: a label, grade: datasheet}"
+    write(project, f"name: mine\nlike: l40s\n# {'.' * 9}\n\n\n\n\n\n\nvalues:\n  {group}: {{{key}: {value}}}\n")
+    with pytest.raises(DocumentError, match=complaint) if complaint else contextlib.nullcontext():
+        check_keys(known(project), lambda: ["gpu.fans"])
 
 
 READ_BY_THE_MODEL = r"allreduce\.((ring|nvls|measured)\.[1-9]\d*|channel\.(tree|nvls))"
