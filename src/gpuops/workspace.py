@@ -71,6 +71,12 @@ class Workspace:
         """The selected hosts."""
         return self.nodes.hosts
 
+    @property
+    def unselected(self) -> tuple[Host, ...]:
+        """The hosts of the inventory that are not selected."""
+        inventory, selected = self.whole.inventory, {host.name for host in self.hosts}
+        return tuple(host for name, host in inventory.hosts.items() if name not in selected) if inventory else ()
+
     def waivers(self) -> tuple[Waiver, ...]:
         """Return the waivers that hold today (UTC), each with the hosts that it is for."""
         today = dt.datetime.now(dt.timezone.utc).date()

@@ -238,3 +238,32 @@ def test_a_label_is_for_people():
     (only,) = [f for v in fold_common(verdicts(*shown), PLACES, CHECKS) for f in v.findings]
     assert (only.part, only.part_label) == ("leaf:U1L3", "leaf U1L3")
     assert only.fix.startswith("look at leaf switch U1L3 first")
+
+
+@pytest.mark.parametrize(
+    ("selected", "part", "label"),
+    [
+        (RACK, "rack:R1", "rack R1"),
+        (NODES[:32], "fleet", "the selected nodes"),
+        (NODES, "fleet", "the fleet"),
+    ],
+    ids=["one rack", "two racks", "all"],
+)
+def test_what_all_selected_nodes_share_is_not_the_fleets_if_others_were_left_out(selected, part, label):
+    places = {node: PLACES[node] for node in selected}
+    others = [PLACES[node] for node in NODES if node not in selected]
+    folded = fold_common(verdicts(*on(selected, "clock", "not synchronized"), nodes=selected), places, CHECKS, others)
+    (only,) = [f for v in folded for f in v.findings]
+    assert (only.part, only.part_label) == (part, label)
+    (silence,) = [f for v in shared_silence(selected, places, others) for f in v.findings]
+    assert (silence.part, silence.part_label) == (part, label)
+
+
+def test_nodes_of_the_only_rack_are_the_fleet_also_beside_nodes_without_one():
+    places = {node: PLACES[node] for node in RACK}
+    (only,) = [
+        f
+        for v in fold_common(verdicts(*on(RACK, "clock", "off"), nodes=RACK), places, CHECKS, [Place()])
+        for f in v.findings
+    ]
+    assert only.part == "fleet"

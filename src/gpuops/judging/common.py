@@ -61,26 +61,29 @@ _FIXES: dict[SharedScope, str] = {
 }
 
 
-def fold_common(verdicts: Iterable[Verdict], places: _Places, checks: Mapping[str, Check]) -> list[Verdict]:
+def fold_common(
+    verdicts: Iterable[Verdict], places: _Places, checks: Mapping[str, Check], others: Collection[Place] = ()
+) -> list[Verdict]:
     """Return the verdicts with what nodes share as one finding without a host, at the end.
 
-    ``places`` has every node that was judged. Findings of checks that compare nodes stay as they are.
+    ``places`` has every node that was judged, ``others`` are those of nodes that were not selected. Findings of checks
+    that compare nodes stay as they are.
     """
     verdicts = list(verdicts)
     shown = [_Shown(v.node, f) for v in verdicts for f in v.findings if v.node in places and _may_be_shared(f)]
     spreads = list(_spreads(shown, places))
     rest = _without(shown, spreads)
     by_sort = _grouped(rest, lambda each: (each.finding.check, each.finding.code)).values()
-    shared = [cause for own in by_sort for cause in _causes(own, places, checks[own[0].finding.check])]
+    shared = [cause for own in by_sort for cause in _causes(own, places, checks[own[0].finding.check], others)]
     cause_by_finding = {id(each.finding): cause for cause in (*spreads, *shared) for each in cause.shown}
     own_verdicts = [_without_shared(verdict, cause_by_finding) for verdict in verdicts]
     return own_verdicts + [Verdict(c.finding.check, "", c.finding.status, (c.finding,)) for c in shared]
 
 
-def shared_silence(silent: Collection[str], places: _Places) -> list[Verdict]:
+def shared_silence(silent: Collection[str], places: _Places, others: Collection[Place] = ()) -> list[Verdict]:
     """Return one remark for each rack, or for the fleet, whose nodes nearly all do not answer."""
     shown = [_Shown(node, Finding("no answer", check=_REACH.name, severity="info")) for node in silent]
-    return [Verdict(_REACH.name, "", "pass", (c.finding,)) for c in _causes(shown, places, _REACH)]
+    return [Verdict(_REACH.name, "", "pass", (c.finding,)) for c in _causes(shown, places, _REACH, others)]
 
 
 _REACH = Check(
@@ -125,33 +128,38 @@ _KINDS = (
 )
 
 
-def _causes(shown: Sequence[_Shown], places: _Places, check: Check) -> Iterator[_Cause]:
+def _causes(shown: Sequence[_Shown], places: _Places, check: Check, others: Collection[Place]) -> Iterator[_Cause]:
     """Yield what findings of one sort share: the fewest places that hold them, the narrowest first, else the fleet."""
     nodes = {each.node for each in shown}
     if len(nodes) < FEWEST_NODES:
         return
     kinds = (kind for kind in _KINDS if not kind.tag or kind.tag in check.tags)
-    found = [(kind, full) for kind in kinds if (full := _full_places(kind, shown, places))]
+    found = [(kind, full) for kind in kinds if (full := _full_places(kind, shown, places, others))]
     kind, full = min(found, key=lambda each: len(each[1]), default=(None, {}))
     if kind is not None:
         for name, (own, members) in full.items():
             yield _cause(kind.scope, name, own, members, check)
     elif len(nodes) > _MAJORITY * len(places):
-        yield _cause("fleet", "", shown, len(places), check)
+        cause = _cause("fleet", "", shown, len(places), check)
+        part = PartName("fleet", "the selected nodes") if others else cause.finding.part
+        yield replace(cause, finding=replace(cause.finding, part=part))
 
 
-def _full_places(kind: _Kind, shown: Sequence[_Shown], places: _Places) -> dict[str, tuple[list[_Shown], int]]:
+def _full_places(
+    kind: _Kind, shown: Sequence[_Shown], places: _Places, others: Collection[Place]
+) -> dict[str, tuple[list[_Shown], int]]:
     """Return the places of one kind whose nodes nearly all show it, with how many these are.
 
     There are none if all places are full, or if nodes elsewhere show it as well: then it is the fleet's. A fleet that
-    is one NVLink domain is called by it.
+    is one NVLink domain is called by it, and a selection in one place by that, if there are more such places.
     """
     inside = _grouped(shown, lambda each: kind.of_finding(each.finding, places[each.node]))
     members = Counter(name for place in places.values() for name in set(kind.of_node(place)))
     full = {name: (own, members[name]) for name, own in inside.items() if name and _nearly_all(own, members[name])}
     elsewhere = {each.node for each in shown} - {each.node for own, _ in full.values() for each in own}
     outside = sum(1 for place in places.values() if not full.keys() & set(kind.of_node(place)))
-    is_apart = len(full) < len(members) or (len(members) == 1 and kind.tag)
+    is_one_of_more = len(members) == 1 and any(set(kind.of_node(place)) - set(members) for place in others)
+    is_apart = len(full) < len(members) or is_one_of_more or (len(members) == 1 and kind.tag)
     return full if is_apart and len(elsewhere) <= _FEW * outside else {}
 
 

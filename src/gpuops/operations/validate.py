@@ -101,10 +101,12 @@ def _judged(
     chosen = {name: profile_of(hosts[name], facts, profiles) for name, facts in evidence.facts.items()}
     places = {name: place_of(host, evidence.facts.get(name)) for name, host in hosts.items()}
     judged_places = {name: places[name] for name in evidence.facts}
+    others = [place_of(host) for host in work.unselected]
     waivers = work.waivers()
     counted = waive(merged(assess(checks, evidence.facts, chosen), evidence.of_tests), waivers)
-    verdicts = [*fold_common(counted, judged_places, {c.name: c for c in checks}), *expired(work.expired_waivers())]
-    verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places)
+    verdicts = fold_common(counted, judged_places, {c.name: c for c in checks}, others)
+    verdicts += expired(work.expired_waivers())
+    verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places, others)
     outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **without_gpus(evidence.facts, chosen)}
     outcomes = {name: outcomes[name] for name in hosts}
     report = build(run, outcomes, verdicts)
