@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -59,6 +59,13 @@ def check_directory(path: Path) -> None:
     """Raise `OutputError` if the directory of ``path`` does not exist."""
     if not is_directory(path.parent):
         raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
+
+
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raise `OutputError` if one of these files exists; a device or a pipe is no file."""
+    for path in paths:
+        if path.is_file():
+            raise OutputError(f"{path}: already exists; pass --overwrite to replace it, or choose another file with -o")
 
 
 def create_directory(path: Path) -> None:
