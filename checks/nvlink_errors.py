@@ -18,7 +18,7 @@ _EFFECTIVE_BER = 1e-12
     fix="reset the GPU; if the link retrains again, reseat the GPU, or replace the cable, tray or baseboard",
 )
 def nvlink_errors(
-    links_by_gpu: Mapping[str, Mapping[int, LinkErrors]], _profile: Profile
+    links_or_unknown: Mapping[str, Mapping[int, LinkErrors] | Unknown], _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Counters are since the driver was loaded, so a count by itself is history and nothing is said about it.
 
@@ -27,9 +27,13 @@ def nvlink_errors(
     DcgmHealthWatch.cpp (rates, failed recoveries); marin-community/marin issue 9086 (505 recoveries of one link of
     5,760, five days before its Xid 149); aws/eks-node-monitoring-agent issue 261 (lifetime counters).
     """
+    unread = [Unknown(f"{gpu}: {own.why}") for gpu, own in links_or_unknown.items() if isinstance(own, Unknown)]
+    yield from unread
+    links_by_gpu = {gpu: own for gpu, own in links_or_unknown.items() if not isinstance(own, Unknown)}
     every = [(gpu, number, link) for gpu, links in links_by_gpu.items() for number, link in links.items()]
     if not every:
-        yield NotApplicable("no GPU has an NVLink")
+        if not unread:
+            yield NotApplicable("no GPU has an NVLink")
         return
     counted = [link.recoveries for _, _, link in every if link.recoveries is not None]
     if not counted:

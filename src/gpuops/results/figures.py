@@ -46,7 +46,7 @@ def _figures(facts: Facts) -> Iterator[tuple[str, float]]:
         for part, counts in _known(facts, probe, {}).items():
             yield from ((f"{part}.{name}", count) for name, count in counts.items())
     for part, links in _known(facts, link_errors, {}).items():
-        yield from _of_links(part, links)
+        yield from _of_links(part, {} if isinstance(links, Unknown) else links)
     for name, health in _known(facts, nvme_health, {}).items():
         if not isinstance(health, Unknown):
             yield from ((f"{name}.used_percent", health.used), (f"{name}.media_errors", health.media_errors))

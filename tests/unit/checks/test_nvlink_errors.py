@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from gpuops.probes.nvidia.nvlink_errors import LinkErrors
+from gpuops.probing import Unknown
 
 
 def counting(machine, gpu, number, **counts):
@@ -42,3 +43,11 @@ def test_links_that_do_not_count_retraining_are_unknown(h100):
     links = {gpu: {0: LinkErrors({"crc_errors": 0})} for gpu in h100.values["link_errors"]}
     assert h100.but(link_errors=links).judge("nvlink-errors").status == "unknown"
     assert h100.but(link_errors={"gpu0": {}}).judge("nvlink-errors").status == "skipped"
+
+
+def test_a_gpu_whose_links_were_not_read_hides_no_fault_of_another(h100):
+    machine = counting(h100, "gpu2", 14, link_recovery_failed_events=1)
+    machine = machine.but(link_errors={**machine.values["link_errors"], "gpu7": Unknown("GPU is lost")})
+    assert outcome(machine) == [("gpu2", "fail", "failed")]
+    alone = h100.but(link_errors={"gpu0": {}, "gpu7": Unknown("GPU is lost")}).judge("nvlink-errors")
+    assert (alone.status, alone.why) == ("unknown", "gpu7: GPU is lost")

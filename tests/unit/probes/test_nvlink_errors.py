@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from gpuops.probes.nvidia.nvlink_errors import (
     parse_nvlink_errors,
 )
 from gpuops.probing import Unknown
+from gpuops.shell import Completed
 
 TEXT = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)
@@ -101,6 +104,40 @@ def test_a_counter_that_does_not_apply_is_left_out():
 def test_any_text_is_read(noise, text, at):
     found = parse_link_errors(text[:at] + noise + text[at:])
     assert isinstance(found, (Unknown, dict))
+
+
+def answer(out, code, err=""):
+    return Completed("gpu01", link_errors.question, code, out, err)
+
+
+@pytest.mark.parametrize(
+    "last", ["Unable to retrieve NVLink error counters: GPU is lost\n", "\t NVML: Unknown Error\n", ""]
+)
+def test_links_that_were_read_before_nvidia_smi_failed_count(last):
+    links = link_errors.read(answer(TEXT + last, 255))
+    assert links["gpu0"] == parse_link_errors(TEXT)["gpu0"]
+    assert isinstance(links["gpu1"], Unknown), "its links may be missing"
+    assert last.strip() in links["gpu1"].why
+    assert isinstance(nvlink_errors.read(answer(TEXT + last, 255)), Unknown)
+
+
+def test_nothing_counts_if_nvidia_smi_failed_at_its_first_gpu():
+    links = link_errors.read(answer("GPU 0: NVIDIA X (UUID: GPU-0)\n", 15, "GPU is lost\n"))
+    assert links == Unknown("nvidia-smi nvlink -e exited with 15: GPU is lost")
+    assert isinstance(link_errors.read(answer("", 127)), Unknown)
+    assert isinstance(link_errors.read(replace(answer(TEXT, 0), truncated=True)), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("note", "is_read"),
+    [
+        ("NVML: Unable to retrieve NVLink information as all links are inActive", True),
+        ("NVML: Unable to retrieve NVLink information: Unknown Error", False),
+    ],
+)
+def test_a_gpu_whose_links_cannot_be_read_is_not_one_without_links(note, is_read):
+    found = parse_link_errors(f"{TEXT}\t {note}\n")
+    assert isinstance(found, dict) is is_read
 
 
 def test_both_probes_ask_the_same_question():

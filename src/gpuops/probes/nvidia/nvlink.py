@@ -15,7 +15,8 @@ _UNREAD = re.compile(
     r"\s*(?:Link ([0-9]{1,2}): )?(?:NVML: )?"
     r"(?i:\[?(?:ERR!|N/A)\]?|(?:unable to|failed to) .*|.*\b(?:unknown error|GPU is lost|requires reset|timeout))\.?\s*"
 )
-_NO_LINK = re.compile(r"(?i).*(?:all links are inactive|not have or support nvlink|nvlink (?:is )?not supported).*")
+NO_LINK = re.compile(r"(?i).*(?:all links are inactive|not have or support nvlink|nvlink (?:is )?not supported).*")
+"""What nvidia-smi prints of a GPU in place of links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
         elif (gpu := _GPU.fullmatch(line.strip())) and int(gpu[1]) not in gpus:
             last = int(gpu[1])
             gpus[last], links[last] = GpuLinks(last, gpu[2], gpu[3]), {}
-        elif gpus and _NO_LINK.fullmatch(line):
+        elif gpus and NO_LINK.fullmatch(line):
             gpus[last] = replace(gpus[last], message=line.strip())
         elif gpus and _UNREAD.fullmatch(line):
             gpus[last] = replace(gpus[last], unread=line.strip())

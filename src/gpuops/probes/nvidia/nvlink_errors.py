@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command
+from gpuops.probes.nvidia.nvlink import NO_LINK
+from gpuops.probing import Probe, Unknown, failure_of
+from gpuops.shell import Command, Completed
 
 _GPU = re.compile(r"GPU (\d{1,3}): .*", re.ASCII)
-_NOTE = re.compile(r"\s*|\s+Link \d{1,2}: .*(?:N/A|inactive|Not Supported).*|\s+NVML: .*|\s*\[\.\.\.\]", re.ASCII)
+_NOTE = re.compile(r"\s*|\s+Link \d{1,2}: .*(?:N/A|inactive|Not Supported).*|\s*\[\.\.\.\]", re.ASCII)
 _COUNTERS = {
     name: name.lower().replace(" ", "_")
     for name in (
@@ -49,6 +50,18 @@ Links = Mapping[str, Mapping[int, LinkErrors]]
 
 def parse_link_errors(text: str) -> dict[str, dict[int, LinkErrors]] | Unknown:
     """Return the errors of each link; a GPU without NVLink has none. Counters of other names are ignored."""
+    links_by_gpu, unread = _parse(text)
+    if unread:
+        return Unknown(f"nvidia-smi nvlink -e: expected a counter, found {unread[:80]!r}")
+    if not links_by_gpu or not text.endswith("\n"):
+        return Unknown("nvidia-smi nvlink -e: the output is empty or truncated")
+    if any(links and not any(link.counts for link in links.values()) for links in links_by_gpu.values()):
+        return Unknown("nvidia-smi nvlink -e: it prints none of the known error counters")
+    return links_by_gpu
+
+
+def _parse(text: str) -> tuple[dict[str, dict[int, LinkErrors]], str]:
+    """Return the errors of each link up to the first line that is neither a counter nor a known note, and that line."""
     links_by_gpu: dict[str, dict[int, LinkErrors]] = {}
     links: dict[int, LinkErrors] | None = None
     for line in text.splitlines():
@@ -56,16 +69,24 @@ def parse_link_errors(text: str) -> dict[str, dict[int, LinkErrors]] | Unknown:
         name, _, value = rest.rpartition(": ")
         if links is not None and name and head[:5] == "Link " and head[5:].isdecimal():
             if not _add(links.setdefault(int(head[5:]), LinkErrors()), name, value):
-                return Unknown(f"nvidia-smi nvlink -e: expected a counter, found {line.strip()[:80]!r}")
+                return links_by_gpu, line.strip()
         elif gpu := _GPU.fullmatch(line):
             links = links_by_gpu.setdefault(f"gpu{int(gpu[1])}", {})
-        elif not _NOTE.fullmatch(line) or (links is None and line.strip()):
-            return Unknown(f"nvidia-smi nvlink -e: expected a counter, found {line.strip()[:80]!r}")
-    if not links_by_gpu or not text.endswith("\n"):
-        return Unknown("nvidia-smi nvlink -e: the output is empty or truncated")
-    if any(links and not any(link.counts for link in links.values()) for links in links_by_gpu.values()):
-        return Unknown("nvidia-smi nvlink -e: it prints none of the known error counters")
-    return links_by_gpu
+        elif line.strip() and (links is None or not (_NOTE.fullmatch(line) or NO_LINK.fullmatch(line))):
+            return links_by_gpu, line.strip()
+    return links_by_gpu, ""
+
+
+def _read_links(answer: Completed) -> dict[str, dict[int, LinkErrors] | Unknown] | Unknown:
+    """Return what was read before nvidia-smi gave up, as `nvlink` does; the links of its last GPU may be missing."""
+    if answer.missing or answer.truncated:
+        return Unknown(f"{answer.question} {'printed too much' if answer.truncated else 'is not installed'}")
+    if not answer.exit:
+        links = parse_link_errors(answer.out)
+        return links if isinstance(links, Unknown) else {**links}
+    links_by_gpu, unread = _parse(answer.out)
+    failure = Unknown(unread[:160]) if unread else failure_of(answer)
+    return {**links_by_gpu, list(links_by_gpu)[-1]: failure} if len(links_by_gpu) > 1 else failure_of(answer)
 
 
 def _add(link: LinkErrors, name: str, value: str) -> bool:
@@ -112,7 +133,7 @@ nvlink_errors: Probe[dict[str, dict[str, int]]] = Probe(
 )
 """Replay, recovery and CRC errors, or what Blackwell counts. Source: NVIDIA, nvidia-smi manual page, nvlink -e."""
 
-link_errors: Probe[dict[str, dict[int, LinkErrors]]] = Probe(
-    "link_errors", _QUESTION, lambda answer: parse_link_errors(answer.out), cost="slow"
+link_errors: Probe[dict[str, dict[int, LinkErrors] | Unknown]] = Probe(
+    "link_errors", _QUESTION, _read_links, accepts=None, cost="slow"
 )
-"""The same of each link, with error rates."""
+"""The same of each link, with error rates; the links of the other GPUs count, whatever happened to one."""
