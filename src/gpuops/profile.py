@@ -243,10 +243,10 @@ def _count(node: YamlNode, key: str) -> int:
 
 
 def _number(node: YamlNode, key: str) -> float:
-    """Return a positive number, of the type that it is written as."""
+    """Return a number that is not negative, of the type that it is written as; a machine without NVLink has 0 GB/s."""
     number = node.number(f"{key}: a number")
-    if number <= 0:
-        raise node.fail(f"{key} must be above 0, found {node.kind}")
+    if number < 0:
+        raise node.fail(f"{key} must be 0 or more, found {node.kind}")
     return int(number) if node.text().isdecimal() else number
 
 

@@ -253,7 +253,7 @@ def test_what_a_profile_does_not_say():
         ("value: 4", "value: -4", r"mine\.yml:7:20: gpu\.count: a whole number must be between"),
         ("value: 16", "value: 0x10", r"mine\.yml:9:20: pcie\.width: a whole number is expected"),
         ("count: {value: 4", "ecc: {value: 4", r'mine\.yml:7:18: gpu\.ecc: true or false is expected, found "4"'),
-        ("  pcie:\n    width: {value: 16", "  power:\n    limit_watts: {value: 0", "limit_watts must be above 0"),
+        ("  pcie:\n    width: {value: 16", "  power:\n    limit_watts: {value: -1", "limit_watts must be 0 or more"),
         ("  pcie:\n    width: {value: 16", "  topology:\n    gpu_pairs: {value: {a: b}", "gpu_pairs, found a map"),
         ("  pcie:\n    width: {value: 16", "  allreduce.ring:\n    8: {value: {1: fast}", "8, 1: a number is expected"),
         ("  pcie:\n    width: {value: 16", "  allreduce.ring:\n    8: {value: {one: 3}", 'the rate, found "one"'),
