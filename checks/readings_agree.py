@@ -5,6 +5,7 @@ from statistics import median
 
 from gpuops import Finding, NotApplicable, Profile, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
+from gpuops.trends import robust_spread
 
 FEWEST_NODES = 6
 """With fewer, the spread of the others says little; a choice."""
@@ -12,7 +13,6 @@ DEVIATIONS = 6
 """Of a normal distribution, one node in a billion; real tails are heavier, so there are least differences, too."""
 LEAST = {"temperature_celsius": (10.0, "°C", "temperature"), "power_draw_watts": (25.0, "W a GPU", "power")}
 """Less has other causes: the place in the rack, the model's spread; choices."""
-_MAD = 1.4826
 _FIXES = {
     "temperature": "look at fans, filters, coolant and inlet of this node",
     "power": "look for clocks that are locked high (nvidia-smi -q -d CLOCK), or programs that hold the GPUs",
@@ -42,8 +42,7 @@ def readings_agree(nodes: Mapping[str, tuple[Gpu, ...]], _profile: Profile) -> I
         values = {node: median(own) for node, gpus in idle.items() if (own := _values(gpus, reading))}
         if len(values) < FEWEST_NODES:
             continue
-        middle = median(values.values())
-        spread = _MAD * median(abs(value - middle) for value in values.values())
+        middle, spread = robust_spread(values.values())
         for node, value in values.items():
             if value - middle >= max(least, DEVIATIONS * spread):
                 message = f"its GPUs have {value:.0f} {unit}; the median of {len(values)} idle nodes is {middle:.0f}"

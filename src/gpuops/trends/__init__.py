@@ -6,5 +6,6 @@ from gpuops.trends.counters import climbing
 from gpuops.trends.drift import drifting
 from gpuops.trends.lemons import lemons
 from gpuops.trends.past import Record, past
+from gpuops.trends.spread import robust_spread
 
-__all__ = ["Record", "climbing", "drifting", "lemons", "past"]
+__all__ = ["Record", "climbing", "drifting", "lemons", "past", "robust_spread"]

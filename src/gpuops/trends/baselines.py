@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import median
+
+from gpuops.trends.spread import robust_spread
 
 MOST_DAYS = 90.0
 """Older figures weigh nothing: drivers, firmware and cables have changed since; a choice."""
 FEWEST = 3
 """Nodes or pairs: of two that differ, nobody knows which one is usual."""
-_MAD = 1.4826
 _DAY = 86400.0
 
 
@@ -34,7 +34,6 @@ def baseline(figures: Iterable[tuple[dt.datetime, float]], now: dt.datetime) -> 
     recent = [(at, value) for at, value in figures if (now - at).total_seconds() <= MOST_DAYS * _DAY]
     if len(recent) < FEWEST:
         return None
-    middle = median(value for _, value in recent)
-    spread = _MAD * median(abs(value - middle) for _, value in recent)
+    middle, spread = robust_spread([value for _, value in recent])
     times = [at for at, _ in recent]
     return Baseline(middle, spread, len(recent), min(times), max(times))

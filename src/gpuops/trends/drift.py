@@ -14,6 +14,7 @@ from statistics import median
 
 from gpuops.judging.finding import Finding, NotApplicable
 from gpuops.trends.past import NodePast, Record, Sight, Usual, UsualByRun, too_few
+from gpuops.trends.spread import robust_spread
 
 SLACK = 1.0
 """Of the CUSUM, in deviations: it is meant for shifts of two and more."""
@@ -36,8 +37,6 @@ LEAST_PEERS = 4
 _UNEVEN = 0.25
 _UNEVEN_WATTS = 15.0
 _STEP = math.log(1.5)
-_MAD = 1.4826
-"""Median absolute deviation to standard deviation, for a normal distribution."""
 _READINGS = {"temperature_celsius": "temperature", "memory_temperature_celsius": "memory temperature"}
 _NODE = "node"
 
@@ -135,8 +134,8 @@ def _shift(own: Sequence[Deviation]) -> float | None:
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:
     """Return the median and a robust standard deviation, which is never below `LEAST_DEVIATION_CELSIUS`."""
-    middle = median(values)
-    return middle, max(LEAST_DEVIATION_CELSIUS, _MAD * median(abs(value - middle) for value in values))
+    middle, deviation = robust_spread(values)
+    return middle, max(LEAST_DEVIATION_CELSIUS, deviation)
 
 
 def _finding(reading: str, slot: str, own: Sequence[Deviation], shift: float) -> Finding:
