@@ -171,10 +171,15 @@ def _by_part(
         by_part[part.kind, part.serial] = (found, days + _days(part.first_at, part.last_at))
     for finding in findings:
         if finding.status == FAILING:
-            there = [p for p in slots.get((finding.key.node, finding.key.part), ()) if p.first_run <= finding.first_run]
-            if there:
-                by_part[there[-1].kind, there[-1].serial][0].append(finding)
+            failed = part_that_failed(finding, slots.get((finding.key.node, finding.key.part), ()))
+            if failed:
+                by_part[failed.kind, failed.serial][0].append(finding)
     return by_part
+
+
+def part_that_failed(finding: KeptFinding, in_slot: Sequence[KeptPart]) -> KeptPart | None:
+    """Return which of the parts that were in the slot of a finding was there when it began; None if none was yet."""
+    return next((part for part in reversed(in_slot) if part.first_run <= finding.first_run), None)
 
 
 def _failures(name: str, findings: Sequence[KeptFinding], days: float) -> FailureRecord:

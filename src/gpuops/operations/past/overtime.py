@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from gpuops.catalogue import Catalogue
@@ -15,6 +16,7 @@ from gpuops.probes.host.system import system
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import NO_PROFILE
 from gpuops.results import figures, parts
+from gpuops.results.history import part_that_failed
 from gpuops.results.recorded import seen_finding, visit_of
 from gpuops.store import Runs
 from gpuops.store.records import KeptFinding, KeptPart, KeptVisit, RunRecord, Visit
@@ -89,10 +91,11 @@ def records(runs: Runs, present: Mapping[str, Visit], now: dt.datetime) -> dict[
         of_parts.setdefault(failure.serial, []).append(failure)
     everywhere = Watch(sum(map(len, failures.values())), sum(watched.values()))
     every_part = Watch(sum(map(len, of_parts.values())), sum(part_days.values()))
+    visits = cache(lambda node: [kept for kept in runs.visits(node, MOST_RUNS) if kept.visit.boot])
     pasts = {}
     for node, visit in present.items():
         serials = {part.slot: part.serial for part in visit.parts}
-        before = tuple(_sight(kept, by_place.get(node, {})) for kept in runs.visits(node, MOST_RUNS) if kept.visit.boot)
+        before = tuple(_sight(kept, by_place.get(node, {})) for kept in visits(node))
         own, days = tuple(failures.get(node, ())), watched.get(node, 0.0)
         mine = {serial: tuple(of_parts[serial]) for serial in serials.values() if serial in of_parts}
         mine_days = sum(part_days.get(serial, 0.0) for serial in mine)
@@ -100,7 +103,7 @@ def records(runs: Runs, present: Mapping[str, Visit], now: dt.datetime) -> dict[
             node,
             Sight(number, now, visit.boot, visit.figures, serials),
             before,
-            _elsewhere(runs, node, serials, by_serial, before[0].run if before else 0),
+            _elsewhere(visits, node, serials, by_serial, before[0].run if before else 0),
             own,
             days,
             mine,
@@ -151,15 +154,19 @@ def _failures(
     for finding in findings:
         node, check, slot, _ = finding.key
         if finding.status == "fail" and node and check not in OWN_CHECKS:
-            there = [p for p in places.get(node, {}).get(slot, ()) if p.first_run <= finding.first_run]
+            failed = part_that_failed(finding, places.get(node, {}).get(slot, ()))
             until = finding.gone_at or now
-            serial = there[-1].serial if there else ""
+            serial = failed.serial if failed else ""
             found.setdefault(node, []).append(Failure(finding.first_at, until, check, slot, serial, node))
     return found
 
 
 def _elsewhere(
-    runs: Runs, node: str, serials: Mapping[str, str], by_serial: Mapping[str, Sequence[KeptPart]], oldest: int
+    visits: Callable[[str], Iterable[KeptVisit]],
+    node: str,
+    serials: Mapping[str, str],
+    by_serial: Mapping[str, Sequence[KeptPart]],
+    oldest: int,
 ) -> dict[str, tuple[tuple[str, Sight], ...]]:
     """Return the runs from ``oldest`` on that saw a part before it came to the slot that it is in."""
     found: dict[str, tuple[tuple[str, Sight], ...]] = {}
@@ -168,8 +175,8 @@ def _elsewhere(
         sights = [
             (part.slot, _sight(kept, {part.slot: [part]}))
             for part in others
-            for kept in runs.visits(part.node, MOST_RUNS)
-            if kept.visit.boot and part.first_run <= kept.run <= part.last_run
+            for kept in visits(part.node)
+            if part.first_run <= kept.run <= part.last_run
         ]
         if sights:
             found[serial] = tuple(sorted(sights, key=lambda each: each[1].run))
