@@ -19,6 +19,11 @@ from gpuops.store.schemas import SCHEMAS
 T = TypeVar("T")
 _BUSY_SECONDS = 10.0
 _VERSION = len(SCHEMAS)
+_OF_A_DAMAGED_ROW = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
+    zlib.error,
+)
+"""What the conversion of a row raises if another program, or the disk, changed it."""
 
 
 class Database:
@@ -77,19 +82,9 @@ class Database:
             rows = self._database.execute(query, values).fetchall()
             try:
                 return [read(*row) for row in rows]
-            except (
-                ValueError,
-                TypeError,
-                LookupError,
-                AttributeError,
-                ArithmeticError,
-                RecursionError,
-                zlib.error,
-            ) as error:
-                advice = "move the file away, or bring back a copy of it"
-                raise OutputError(
-                    f"{self._shown}: the store is damaged: a row cannot be read ({error}); {advice}"
-                ) from error
+            except _OF_A_DAMAGED_ROW as error:
+                why = f"a row cannot be read ({error}); move the file away, or bring back a copy of it"
+                raise OutputError(f"{self._shown}: the store is damaged: {why}") from error
 
     def close(self) -> None:
         """Close the file."""
