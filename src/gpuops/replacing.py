@@ -66,10 +66,12 @@ def private_directory(path: Path, *, strict: bool = False) -> None:
         status = path.stat()
         if status.st_uid != os.geteuid():
             raise OutputError(f"{path}: this directory belongs to another user; use one of your own")
-        if status.st_mode & 0o077 and path.name in _OWN_NAMES:
+        may_enter = bool(status.st_mode & 0o077)
+        if may_enter and path.name in _OWN_NAMES:
             path.chmod(0o700)
-        elif status.st_mode & 0o077 if strict else others_may_write(status):
-            raise OutputError(f"{path}: others may enter this directory; run: chmod 700 {shlex.quote(str(path))}")
+        elif may_enter and (strict or others_may_write(status)):
+            what = "enter this directory" if strict else "write to this directory"
+            raise OutputError(f"{path}: others may {what}; run: chmod 700 {shlex.quote(str(path))}")
     except OSError as error:
         raise OutputError(f"{path}: cannot create the directory: {error.strerror}") from error
 

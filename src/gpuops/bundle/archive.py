@@ -15,7 +15,7 @@ from typing import Any
 from gpuops.bundle.contents import NEVER, Contents, File
 from gpuops.bundle.items import MANIFEST
 from gpuops.errors import OutputError
-from gpuops.replacing import private_directory, write_atomic
+from gpuops.replacing import write_atomic
 from gpuops.version import __version__
 
 SCHEMA = "gpuops.bundle/1"
@@ -68,11 +68,6 @@ def _packed(stem: str, at: dt.datetime, files: Sequence[File]) -> bytes:
             entry.size, entry.mode, entry.mtime = len(file.content), 0o600, int(at.timestamp())
             archive.addfile(entry, io.BytesIO(file.content))
     return packed.getvalue()
-
-
-def create_directory(directory: Path) -> None:
-    """Create a private directory if it is missing; raise `OutputError` if others may write to one that exists."""
-    private_directory(directory)
 
 
 def prune(directory: Path, node: str, most: int) -> None:

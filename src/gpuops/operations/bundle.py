@@ -22,6 +22,7 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.judging import Verdict
 from gpuops.operations.validate import validate
+from gpuops.replacing import private_directory
 from gpuops.requests import BundleRequest, ValidateRequest
 from gpuops.results.bundles import Bundle, Bundles
 from gpuops.results.health import Report
@@ -48,7 +49,7 @@ def bundle(work: Workspace, request: BundleRequest) -> Bundles:
     """Write an archive for every host that answers; raise `OutputError` if the directory cannot be created."""
     if request.report_timeout <= 0:
         raise InputError(f"report_timeout: expected more than 0 seconds, found {request.report_timeout:g}")
-    archive.create_directory(request.directory)
+    private_directory(request.directory)
     context = _judged(work, request)
     nodes = replace(work.nodes, forks=min(work.nodes.forks, _FORKS))
     gathered = nodes.collect(lambda transport, host: _collected(transport, host, context), "collecting evidence")

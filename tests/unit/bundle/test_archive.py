@@ -14,6 +14,7 @@ from tests.unit.cli.test_schemas import SCHEMAS
 from gpuops.bundle import archive
 from gpuops.bundle.contents import Contents, File, LeftOut
 from gpuops.errors import OutputError
+from gpuops.replacing import private_directory
 
 AT = dt.datetime(2026, 11, 24, 0, 15, tzinfo=dt.timezone.utc)
 CONTENTS = Contents(
@@ -79,5 +80,5 @@ def test_the_oldest_are_deleted_and_those_of_other_nodes_stay(tmp_path):
 
 
 def test_a_new_directory_is_private(tmp_path):
-    archive.create_directory(tmp_path / "a" / "bundles")
+    private_directory(tmp_path / "a" / "bundles")
     assert stat.S_IMODE((tmp_path / "a" / "bundles").stat().st_mode) == 0o700
