@@ -10,6 +10,7 @@ from gpuops.collective.fabrics import NEEDS
 from gpuops.facts import Facts
 from gpuops.operations import burn_in, measure, validate
 from gpuops.operations.health import quick_probes
+from gpuops.probes.host.nvme import nvme_health
 from gpuops.requests import ValidateRequest
 
 
@@ -67,6 +68,14 @@ def test_checks_without_a_load_are_asked_no_more_than_they_need(asked):
     seen = asked(only=("clock",))
     assert seen.measured == []
     assert len(seen.probes) < len(quick_probes(Catalogue())) / 4
+
+
+def test_quick_level_asks_no_slow_question_for_the_figures_of_the_store(asked):
+    probes = asked(level="quick").probes
+    cheap = {probe.question for probe in probes if probe.cost == "cheap"}
+    assert {probe.name for probe in probes} > {"past", "nvlink_errors", "link_errors", "error_counters"}
+    assert [probe.name for probe in probes if probe.cost == "slow" and probe.question not in cheap] == []
+    assert nvme_health in asked(level="standard").probes
 
 
 def test_a_skipped_check_is_not_asked_for_a_measurement_and_holds_no_node_back(asked):

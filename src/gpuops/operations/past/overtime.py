@@ -50,9 +50,13 @@ def recalled(work: Workspace, checks: Iterable[Check], facts: Mapping[str, Facts
 
 
 def with_figures(probes: Sequence[Probe[Any]]) -> list[Probe[Any]]:
-    """Return the probes, and if the past is one of them, those of the figures and parts that the store keeps."""
+    """Return the probes, and if the past is one of them, those of the figures and parts that the store keeps.
+
+    A slow question is not asked for figures alone: they count if a check asked it.
+    """
     kept = (*figures.PROBES, *parts.PROBES, system) if past in probes else ()
-    return list(dict.fromkeys([*probes, *kept]))
+    asked = {probe.question for probe in (*probes, *kept) if probe in probes or probe.cost != "slow"}
+    return list(dict.fromkeys([*probes, *(probe for probe in kept if probe.question in asked)]))
 
 
 def judge_over_time(runs: Runs, record: RunRecord) -> list[Verdict]:
