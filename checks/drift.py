@@ -17,8 +17,9 @@ from gpuops.trends import Record, drifting, past
 def drift(record: Record, _profile: Profile) -> Iterator[Finding | NotApplicable]:
     """A GPU is compared with the others of its node, a node with like nodes at the same load, both with their own past.
 
-    Medians, median absolute deviations of at least 2 °C, and a CUSUM with slack 1 and limit 8 over the last five runs;
-    at least 5 °C. With normal readings that is one false alarm in 17,000 node-months. Source: D. Siegmund, Sequential
+    The check uses medians, median absolute deviations of at least 2 °C, and a CUSUM with slack 1 and limit 8 over the
+    last five runs. Less than 5 °C is never a finding. With normally distributed readings, it gives one false alarm in
+    17,000 node-months. Source: D. Siegmund, Sequential
     Analysis, 1985, chapter 2.
     """
     yield from drifting(record)

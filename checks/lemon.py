@@ -15,10 +15,10 @@ from gpuops.trends import Record, lemons, past
     fix="stop repairing it piece by piece: collect the evidence (gpuops bundle), and have it returned or replaced",
 )
 def lemon(record: Record, _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """Named is what fails, within 30 days, as often as one healthy node in 100 or one healthy part in 1,000 would.
+    """A node is named if at most one healthy node in 100 fails as often in 30 days; for parts, one in 1,000.
 
-    A healthy one fails at the fleet's rate, which counts all other nodes, and 4.2 failures in 1,000 node-days until
-    there is enough of that. Failures of a part with a serial number follow it to another node. Source of that rate:
+    Healthy nodes fail at the rate of all other nodes in the store, which is combined with 4.2 failures in 1,000
+    node-days. Failures of a part with a serial number follow it to another node. Source of that rate:
     stepfun-ai/InfiniteHBD-Trace; the back-test is in docs/memory.md.
     """
     yield from lemons(record)

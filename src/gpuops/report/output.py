@@ -62,7 +62,7 @@ def check_directory(path: Path) -> None:
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raise `OutputError` if one of these files exists; a device or a pipe is no file."""
+    """Raise `OutputError` if one of these files exists; devices and pipes do not count."""
     for path in paths:
         if path.is_file():
             raise OutputError(f"{path}: already exists; pass --overwrite to replace it, or choose another file with -o")

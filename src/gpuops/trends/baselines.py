@@ -11,7 +11,7 @@ from gpuops.trends.spread import robust_spread
 MOST_DAYS = 90.0
 """Older figures weigh nothing: drivers, firmware and cables have changed since; a choice."""
 FEWEST = 3
-"""Nodes or pairs: of two that differ, nobody knows which one is usual."""
+"""Nodes or pairs: with two that differ, it is unknown which one is usual."""
 _DAY = 86400.0
 
 

@@ -2,7 +2,7 @@
 
 A temperature depends on load, slot and room. So a GPU is compared with the other GPUs of its node in the same run, that
 difference with the same slot of like nodes in the same run, and what remains with its own past at the same load. A node
-is compared with like nodes at the same load in the same run. What everything in a group does accuses nothing in it.
+is compared with like nodes at the same load in the same run. What all parts of a group do blames none of them.
 """
 
 from __future__ import annotations

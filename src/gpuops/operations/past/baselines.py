@@ -33,6 +33,6 @@ def measured_here(work: Workspace, nodes: Collection[str]) -> dict[str, Baseline
                     kind = PAIR if seen.rail is None else RAIL
                     figures[kind][seen.a, seen.b, seen.rail] = (link.at, seen.gb_per_s)
     except (OutputError, LockedError) as error:
-        work.note(f"no figures of this fleet: {error}")
+        work.note(f"what these nodes reached themselves is unknown: {error}")
     found = {kind: baseline(latest.values(), now) for kind, latest in figures.items()}
     return {kind: each for kind, each in found.items() if each}
