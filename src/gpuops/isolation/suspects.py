@@ -177,7 +177,11 @@ def _is_slow_alone(suspect: Suspect, readings: Readings) -> bool:
     alone = [reading for reading in suspect.readings if readings.is_alone(reading)]
     others = {fabric.unit_of.get(node) for reading in alone for node in reading.figure.group.nodes} - {part.owner}
     is_of_one_path = len(others) < min(_OTHER_UNITS, len(fabric.units) - 1)
-    return not is_of_one_path and len({reading.round_index for reading in alone}) >= _ROUNDS_ALONE
+    return not is_of_one_path and _rounds_alone(alone, readings) >= _ROUNDS_ALONE
+
+
+def _rounds_alone(own: Iterable[Reading], readings: Readings) -> int:
+    return len({reading.round_index for reading in own if readings.is_alone(reading)})
 
 
 def _is_mapped(part: Part, readings: Readings) -> bool:
@@ -245,12 +249,16 @@ def _select(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, 
 
 
 def _of_the_spine(selected: Mapping[Part, _Candidate], readings: Readings) -> set[Part]:
-    """Return the uplinks of which many, or all, are equally slow: a link of such a spine is slower than a NIC."""
+    """Return the uplinks of which many, or all, are equally slow: a link of such a spine is slower than a NIC.
+
+    A few count only if each was slow by itself in several rounds: one slow round may be chance.
+    """
     uplinks = [candidate for part, candidate in selected.items() if part.kind == "uplink" and candidate.level]
     near, common = 2 * readings.tolerance, set[Part]()
+    lasting = [uplink for uplink in uplinks if _rounds_alone(uplink.near, readings) >= _ROUNDS_ALONE]
     for uplink in uplinks:
         alike = [other.part for other in uplinks if abs(other.level - uplink.level) <= near]
-        same = [other.part for other in uplinks if abs(other.level - uplink.level) <= readings.fine_tolerance]
+        same = [other.part for other in lasting if abs(other.level - uplink.level) <= readings.fine_tolerance]
         usual = level_alone(uplink.part, readings) * min(1.0, _usual_inside(uplink.part, readings))
         if uplink.level > usual * (1 - LEAST):
             common.add(uplink.part)

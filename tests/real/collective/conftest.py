@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -168,9 +169,14 @@ class Drive:
 
     def figures(self, process):
         """The results of all rounds."""
-        out, err = process.communicate(timeout=90)
-        assert process.returncode == 0, err
-        return [figure for figure in [*self.seen, *map(json.loads, out.splitlines())] if "nodes" in figure]
+        late = threading.Timer(90, os.killpg, (process.pid, signal.SIGKILL))
+        late.start()
+        self.seen += map(json.loads, process.stdout)  # "communicate" would lose what was read ahead with a line
+        late.cancel()
+        assert process.wait(timeout=30) == 0, process.stderr.read()
+        found = [figure for figure in self.seen if "nodes" in figure]
+        self.seen = []
+        return found
 
 
 @pytest.fixture
