@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.levels import level_alone
 from gpuops.isolation.parts import Part, PartKind
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of, upper_quartile
+from gpuops.isolation.slow_nodes import SlowNodes
 from gpuops.isolation.spread import Certainty, Spread, bound, failure_log_e, log_e_needed, usual_share
 
 _Values = dict[tuple[int, FigureKind], list[float]]
@@ -21,10 +22,14 @@ class Certainties:
     """The certainty of suspects, from the spread of all parts of the same kind in ``readings``.
 
     ``is_explained`` returns True if a suspect explains a reading, except the suspect given as its second argument.
+    What ``slow_nodes`` explain counts for no part but the nodes.
     """
 
-    def __init__(self, readings: Readings, is_explained: Callable[[Reading, Part | None], bool]) -> None:
+    def __init__(
+        self, readings: Readings, slow_nodes: SlowNodes, is_explained: Callable[[Reading, Part | None], bool]
+    ) -> None:
         self._readings = readings
+        self.slow_nodes = slow_nodes
         self._fabric = readings.fabric
         self._is_explained = is_explained
         self._certainties: dict[Part, Certainty] = {}
@@ -84,6 +89,8 @@ class Certainties:
 
     def _counts_for(self, part: Part, reading: Reading) -> bool:
         """Return True unless another suspect explains the reading, or the spine hid what the part can do."""
+        if part.kind != "node" and self.slow_nodes.explain(reading):
+            return False
         if self._readings.is_slow(reading):
             return not self._is_explained(reading, part)
         return part.kind == "uplink" or reading.at_line_rate >= 1 - self._readings.tolerance
@@ -94,7 +101,8 @@ class Certainties:
 
     def _is_set_aside(self, reading: Reading) -> bool:
         """Return True if it does not tell how healthy parts scatter: a suspect explains it."""
-        return self._readings.is_slow(reading) and self._is_explained(reading, None)
+        is_slow = self._readings.is_slow(reading)
+        return self.slow_nodes.explain(reading) or (is_slow and self._is_explained(reading, None))
 
     def _of_kind(self, part_kind: PartKind, kind: FigureKind, values: _Values, shared: _Values) -> Certainty:
         """Return the certainty from the values of one kind, of which ``shared`` are among those of all parts."""
@@ -163,25 +171,6 @@ class Certainties:
             for owner in _owners(kind, reading, self._fabric):
                 grouped.setdefault((figure_kind, reading.round_index, owner), []).append(math.log(reading.ratio))
         return grouped
-
-
-def level_alone(uplink: Part, readings: Readings) -> float:
-    """Return what transfers over other uplinks reach while nothing disturbs them; 1 if that is unknown.
-
-    A link of an oversubscribed spine may be slower than a NIC. Then single transfers are slow on every path, to the
-    same degree, and no uplink is at fault; the spine of one rail may be slow. Three in four paths may have a fault:
-    the level is the upper quartile of all, or of those of the uplink's rail if that is lower.
-    """
-    by_path: dict[tuple[int, object], list[float]] = {}
-    for reading in readings.between:
-        group = reading.figure.group
-        is_crossing = group.rail is not None and reading.ratio and readings.crosses(reading)
-        if is_crossing and not uplink.crossed_by(reading.figure, readings.fabric) and readings.is_undisturbed(reading):
-            units = frozenset(readings.fabric.unit_of.get(node) for node in group.nodes)
-            by_path.setdefault((group.rail or 0, units), []).append(reading.at_line_rate)
-    every = [(rail, statistics.median(ratios)) for (rail, _), ratios in by_path.items()]
-    own = [level for rail, level in every if rail == uplink.number]
-    return min([1.0, *(upper_quartile(sorted(levels)) for levels in (own, [level for _, level in every]) if levels)])
 
 
 def _owners(kind: PartKind, reading: Reading, fabric: Fabric) -> Iterable[object]:

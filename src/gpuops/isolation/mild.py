@@ -23,7 +23,7 @@ def mild_leaves(readings: Readings, certainties: Certainties) -> Iterator[tuple[
     What is much slower is not the leaf's: any of its transfers would show it.
     """
     least = 1 - 2 * readings.tolerance
-    for part, every in _readings_by_part("leaf", readings).items():
+    for part, every in _readings_by_part("leaf", readings, certainties).items():
         own = [reading for reading in every if reading.ratio >= least]
         level = upper_quartile(sorted(reading.ratio for reading in own)) if own else 1.0
         if _may_be_slow(level, own, readings) and certainties.of(part).log_e > _LIKELIER:
@@ -34,7 +34,7 @@ def mild_nics(
     readings: Readings, certainties: Certainties, excluded: Collection[Part]
 ) -> Iterator[tuple[Part, float, tuple[Reading, ...]]]:
     """Yield NICs that are 20 times likelier slow than healthy, with the level and the readings that show it."""
-    for part, own in sorted(_readings_by_part("nic", readings).items()):
+    for part, own in sorted(_readings_by_part("nic", readings, certainties).items()):
         leaf = Part("leaf", readings.fabric.leaf_of[part.owner, part.number])
         level = _level(own)
         is_excluded = part in excluded or leaf in excluded
@@ -51,12 +51,13 @@ def _level(own: Sequence[Reading]) -> float:
     return statistics.median(map(statistics.median, by_partner.values()))
 
 
-def _readings_by_part(kind: PartKind, readings: Readings) -> Mapping[Part, list[Reading]]:
+def _readings_by_part(kind: PartKind, readings: Readings, certainties: Certainties) -> Mapping[Part, list[Reading]]:
     """Return the readings of each leaf, or of each NIC with a known leaf, that tell what it can do."""
     leaf_of, by_part = readings.fabric.leaf_of, dict[Part, list[Reading]]()
     for reading in readings.between:
         rail = reading.figure.group.rail
-        if rail is not None and reading.ratio and readings.is_evidence(kind, reading):
+        is_evidence = readings.is_evidence(kind, reading) and not certainties.slow_nodes.explain(reading)
+        if rail is not None and reading.ratio and is_evidence:
             ports = [(node, rail) for node in reading.figure.group.nodes if (node, rail) in leaf_of]
             for part in {Part(kind, leaf_of[port]) if kind == "leaf" else Part(kind, *port) for port in ports}:
                 by_part.setdefault(part, []).append(reading)

@@ -14,12 +14,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuops.isolation.certainty import Certainties, level_alone
+from gpuops.isolation.certainty import Certainties
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.intermittent import ROUNDS_TO_FLAP, have_common_cause, intermittent
+from gpuops.isolation.levels import level_alone, usual_inside
 from gpuops.isolation.mild import mild_leaves, mild_nics
 from gpuops.isolation.parts import KINDS, Part, parts_of
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
+from gpuops.isolation.slow_nodes import SlowNodes
 from gpuops.isolation.spread import LEAST, Certainty
 
 ROUNDS_TO_BLAME = 4
@@ -95,12 +97,13 @@ class _Candidate:
 def find_suspects(evidence: Evidence) -> SuspectAnalysis:
     """Test every part that slow results crossed."""
     readings = Readings(evidence)
-    candidates = _candidates(readings)
+    slow_nodes = SlowNodes(readings)
+    candidates = _candidates(readings, slow_nodes)
     selected = _select(candidates, readings)
     common = _of_the_spine(selected, readings)
     selected = {part: candidate for part, candidate in selected.items() if part not in common}
     candidate_by_part = {candidate.part: candidate for candidate in candidates}
-    certainties = Certainties(readings, lambda reading, but: _is_explained(reading, selected, readings, but))
+    certainties = Certainties(readings, slow_nodes, lambda r, but: _is_explained(r, selected, readings, but))
     suspects_by_status: dict[str, list[Suspect]] = {"confirmed": [], "open": [], "shared": []}
     for candidate in selected.values():
         suspect = _to_suspect(candidate, selected, candidate_by_part, readings, certainties)
@@ -108,7 +111,7 @@ def find_suspects(evidence: Evidence) -> SuspectAnalysis:
     for suspect in _behind_shared(suspects_by_status, readings):
         suspects_by_status["confirmed"].remove(suspect)
         suspects_by_status["open"].append(suspect)
-    between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
+    between = [r for r in readings.slow if len(r.figure.group.nodes) > 1 and not slow_nodes.explain(r)]
     unexplained = [r for r in between if not _is_explained(r, selected, readings)]
     for suspect in _elusive(unexplained, common | selected.keys(), readings, certainties):
         needed = ROUNDS_TO_FLAP if suspect.flaps else ROUNDS_TO_BLAME
@@ -224,11 +227,11 @@ def _rounds_needed(suspect: Suspect, readings: Readings) -> int:
     return ROUNDS_TO_BLAME if suspect.level else ROUNDS_TO_BLAME_OF_A_HANG
 
 
-def _candidates(readings: Readings) -> list[_Candidate]:
+def _candidates(readings: Readings, slow_nodes: SlowNodes) -> list[_Candidate]:
     """Return the parts that were not cleared, in the order in which they are tried."""
-    candidates = [c for part in _likely_parts(readings) if (c := _candidate(part, readings)) is not None]
+    candidates = [c for part in _likely_parts(readings) if (c := _candidate(part, readings, slow_nodes)) is not None]
     known = {candidate.part for candidate in candidates}
-    for part, level in mild_leaves(readings, Certainties(readings, lambda *_: False)):
+    for part, level in mild_leaves(readings, Certainties(readings, slow_nodes, lambda *_: False)):
         if part not in known:
             candidates.append(_Candidate(part, level, tuple(r for r in readings.of(part) if readings.is_slow(r))))
     return sorted(candidates, key=lambda c: (KINDS.index(c.part.kind), c.healthy, c.level))
@@ -259,7 +262,7 @@ def _of_the_spine(selected: Mapping[Part, _Candidate], readings: Readings) -> se
     for uplink in uplinks:
         alike = [other.part for other in uplinks if abs(other.level - uplink.level) <= near]
         same = [other.part for other in lasting if abs(other.level - uplink.level) <= readings.fine_tolerance]
-        usual = level_alone(uplink.part, readings) * min(1.0, _usual_inside(uplink.part, readings))
+        usual = level_alone(uplink.part, readings) * min(1.0, usual_inside(uplink.part, readings))
         if uplink.level > usual * (1 - LEAST):
             common.add(uplink.part)
         elif have_common_cause(alike, readings):
@@ -335,7 +338,7 @@ def _likely_parts(readings: Readings) -> Iterator[Part]:
     yield from sorted(likely | alone)
 
 
-def _candidate(part: Part, readings: Readings) -> _Candidate | None:
+def _candidate(part: Part, readings: Readings, slow_nodes: SlowNodes) -> _Candidate | None:
     """Return the part as a candidate, unless it was proved healthy."""
     healthy_ratio = 1 - readings.tolerance
     if part.kind in {"nic", "together"} and any(r.at_line_rate >= healthy_ratio for r in readings.of(part)):
@@ -354,10 +357,11 @@ def _candidate(part: Part, readings: Readings) -> _Candidate | None:
     close = 1 - min(readings.tolerance, 2 * readings.fine_tolerance)
     ratios = (ratio for values in ratios_by_kind.values() for ratio in values)
     level = statistics.median(ratio for ratio in ratios if ratio >= best * close)
-    if part.kind == "uplink" and level >= _usual_inside(part, readings) * (1 - readings.fine_tolerance):
+    if part.kind == "uplink" and level >= usual_inside(part, readings) * (1 - readings.fine_tolerance):
         return None  # what slows the transfers inside the unit slows those that leave it
     edge = level * (1 - 2 * readings.tolerance)
-    near = tuple(r for r in part_readings if readings.is_slow(r) and r.ratio >= edge)
+    own = part_readings if part.kind == "node" else [r for r in part_readings if not slow_nodes.explain(r)]
+    near = tuple(r for r in own if readings.is_slow(r) and r.ratio >= edge)
     across = [r.ratio for r in part_readings if r.ratio > r.at_line_rate] if part.kind == "leaf" else []
     return _Candidate(part, level, near, statistics.median(across) if across else 0.0, healthy)
 
@@ -373,13 +377,6 @@ def _ratios_by_kind(part: Part, own: Iterable[Reading], readings: Readings) -> M
     for (kind, _), values in by_pair.items():
         ratios.setdefault(kind, []).append(statistics.median(values))
     return ratios
-
-
-def _usual_inside(uplink: Part, readings: Readings) -> float:
-    """Return the median of what transfers inside the unit reach on the uplink's rail; 1 if there are none."""
-    ports = (Part("nic", node, uplink.number) for node in readings.fabric.units[uplink.owner])
-    inside = [r.at_line_rate for port in ports for r in readings.of(port) if r.ratio and not readings.crosses(r)]
-    return statistics.median(inside) if inside else 1.0
 
 
 def _best_but_luck(values: Sequence[float]) -> float:
