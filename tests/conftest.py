@@ -78,13 +78,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def leave_out(config, items):
-    """Leave out what takes minutes, and two of three cases of a sampled test, unless its file is asked for."""
+    """Leave out what takes minutes, and four of five cases of a sampled test, unless its file is asked for."""
     asked = {pathlib.Path(word.partition("::")[0]).resolve() for word in config.args}
     cases = collections.Counter()
     chosen, left_out = [], []
     for item in items:
         test = (item.path, getattr(item, "originalname", item.name))
-        is_spare = bool(item.get_closest_marker("sampled")) and cases[test] % 3 > 0
+        is_spare = bool(item.get_closest_marker("sampled")) and cases[test] % 5 > 0
         cases[test] += 1
         is_long = bool(item.get_closest_marker("long"))
         (left_out if (is_long or is_spare) and item.path not in asked else chosen).append(item)

@@ -60,8 +60,8 @@ def test_one():
 """
 
 
-@pytest.mark.parametrize(("ci", "asked", "passed"), [("", ".", 4), ("1", ".", 8), ("", "test_some.py", 8)])
-def test_sampled_test_runs_every_third_case_unless_all_are_wanted(tmp_path, ci, asked, passed):
+@pytest.mark.parametrize(("ci", "asked", "passed"), [("", ".", 3), ("1", ".", 8), ("", "test_some.py", 8)])
+def test_sampled_test_runs_every_fifth_case_unless_all_are_wanted(tmp_path, ci, asked, passed):
     shutil.copy(pathlib.Path(__file__).parents[1] / "conftest.py", tmp_path)
     (tmp_path / "test_some.py").write_text(SAMPLED)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    sampled: many cases\n")

@@ -5,6 +5,8 @@ import zlib
 import pytest
 from tests.unit.isolation.test_whole_nodes import judged, units
 
+pytestmark = pytest.mark.sampled
+
 KEPT = {"gpu002": 0.937, "gpu003": 0.949}
 
 
