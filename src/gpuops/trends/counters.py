@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -29,6 +30,8 @@ COUNTERS_PER_NODE = 120
 """Counters of 8 GPUs, 8 HCAs, drives and DIMMs that have a rule."""
 LARGEST_CHANCE = FALSE_ALARMS_PER_NODE_MONTH / (COUNTERS_PER_NODE * RUNS_PER_MONTH * len(WINDOWS))
 """1.1e-7 for each test: the budget of a node-month over all its counters, runs and windows (Bonferroni)."""
+_QUIET = 4
+"""A finding ends once its counter stood still in so many intervals: errors come in bursts, with rests between them."""
 ALIKE_PARTS, ALIKE_FRACTION = 3, 0.02
 """So many other like parts, and more than this fraction of them, that rose as often are a common cause; a choice.
 
@@ -164,10 +167,25 @@ def tallies(pasts: Iterable[NodePast]) -> dict[str, Tally]:
 
 def _moves(past: NodePast, slot: str, name: str) -> list[CounterStep]:
     """Return the intervals in which what a counter did is known; most counters never moved."""
-    values = [sight.figures.get(f"{slot}.{name}") for sight in past.apart]
-    if len(set(values)) == 1:
-        return [CounterStep("none", 0, 0.0, past.now.at)] * (len(values) - 1)
-    return [s for s in steps(past, slot, name) if s.kind in ("rise", "none")]
+    if _never_moved(past, slot, name):
+        return [CounterStep("none", 0, 0.0, past.now.at)] * (len(past.apart) - 1)
+    return _known(steps(past, slot, name))
+
+
+def _never_moved(past: NodePast, slot: str, name: str) -> bool:
+    return len({sight.figures.get(f"{slot}.{name}") for sight in past.apart}) == 1
+
+
+def _known(every: Sequence[CounterStep]) -> list[CounterStep]:
+    """Return the intervals of the part that is there now in which what its counter did is known."""
+    first = max((number + 1 for number, each in enumerate(every) if each.kind == "other-part"), default=0)
+    return [each for each in every[first:] if each.kind in ("rise", "none")]
+
+
+def _goes_on(every: Sequence[CounterStep]) -> bool:
+    """Return True if the counter rose lately and did not begin anew since, as it does with most repairs."""
+    latest = itertools.takewhile(lambda each: each.kind in ("rise", "none"), reversed(every))
+    return any(each.kind == "rise" for each in itertools.islice(latest, _QUIET))
 
 
 def _rises(own: Sequence[CounterStep]) -> int:
@@ -196,25 +214,17 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
         yield Unknown(why) if had_some else NotApplicable(why)
     alike: dict[str, Finding] = {}
     for slot, name in counters:
-        if _stands_still(past, slot, f"{slot}.{name}"):
+        if _never_moved(past, slot, name) or not _goes_on(every := steps(past, slot, name)):
             continue
-        own = [s for s in steps(past, slot, name) if s.kind in ("rise", "none")]
-        if not own or own[-1].until != past.now.at or own[-1].kind != "rise":
-            continue
+        own = _known(every)
         common = [record.tallies.get(key, Tally(0, 0)) for key in (name, f"{slot}.{name}")]
         chance = max(_chance(tally, own) for tally in common)
         seen = _excess(own, chance)
         if seen and _rose_alike(common[0], seen):
             alike.setdefault(name, _common_cause(RULES[name]))
-        elif seen := seen or _burst(RULES[name], own[-1]):
+        elif seen := seen or _burst(RULES[name], reversed(own[-_QUIET:])):
             yield _finding(RULES[name], past, slot, name, seen, chance)
     yield from alike.values()
-
-
-def _stands_still(past: NodePast, slot: str, figure: str) -> bool:
-    before = past.apart[-2]
-    same_part = past.now.serials.get(slot) == before.serials.get(slot)
-    return same_part and past.now.figures[figure] == before.figures.get(figure)
 
 
 def _chance(tally: Tally, own: Sequence[CounterStep]) -> float:
@@ -233,10 +243,17 @@ def _excess(own: Sequence[CounterStep], chance: float) -> Sequence[CounterStep]:
 
 
 def _rose_alike(tally: Tally, seen: Sequence[CounterStep]) -> bool:
-    """Return True if several like parts rose as often in as many last intervals."""
-    window = next(window for window in WINDOWS if window >= len(seen))
-    others = sum(rises[window] >= _rises(seen) for rises in tally.climbers) - 1
-    return others >= ALIKE_PARTS and others > ALIKE_FRACTION * (tally.parts - 1)
+    """Return True if several like parts rose as often in as many last intervals, or nearly as often.
+
+    What several parts do that rise again and again is one more chance by which each of them may be one of the busier.
+    """
+    window, own = next(window for window in WINDOWS if window >= len(seen)), _rises(seen)
+    others = sorted(rises[window] for rises in tally.climbers if rises[window] > 2)
+    others.remove(own)
+    if len(others) < ALIKE_PARTS or len(others) <= ALIKE_FRACTION * (tally.parts - 1):
+        return False
+    usual = statistics.fmean(others) / window
+    return own <= others[-ALIKE_PARTS] or binomial_tail(own, len(seen), usual) > LARGEST_CHANCE
 
 
 def _common_cause(rule: CounterRule) -> Finding:
@@ -248,12 +265,14 @@ def _common_cause(rule: CounterRule) -> Finding:
     )
 
 
-def _burst(rule: CounterRule, latest: CounterStep) -> Sequence[CounterStep]:
-    """Return the last interval if it alone is more than healthy parts ever count; its time must be known."""
-    if rule.most is None or latest.kind != "rise" or latest.rise <= rule.most or latest.seconds <= 0:
-        return ()
-    hours = max(1.0, latest.seconds / _HOUR)  # a few errors in a minute are not extrapolated to an hour
-    return (latest,) if latest.rise / hours > rule.per_hour else ()
+def _burst(rule: CounterRule, latest: Iterable[CounterStep]) -> Sequence[CounterStep]:
+    """Return the latest interval that alone is more than healthy parts ever count; its time must be known."""
+    if rule.most is not None:
+        for each in latest:
+            hours = max(1.0, each.seconds / _HOUR)  # a few errors in a minute are not extrapolated to an hour
+            if each.seconds > 0 and each.rise > rule.most and each.rise / hours > rule.per_hour:
+                return (each,)
+    return ()
 
 
 def _finding(
@@ -264,7 +283,9 @@ def _finding(
     hours = sum(max(0.0, s.seconds) for s in seen) / _HOUR
     links = _links(past, slot, name)
     where = f", most on link {links}" if links else ""
-    often = f"in {len(rises)} of the last {len(seen)} runs" if len(seen) > 1 else "since the last run"
+    ago = (past.now.at - seen[-1].until).total_seconds() / _HOUR
+    once = f"between two runs, the later {math.ceil(ago)} h ago" if ago > 0 else "since the last run"
+    often = f"in {len(rises)} of the last {len(seen)} runs" if len(seen) > 1 else once
     usual = f"other parts' rise in {chance:.1%} of runs" if len(seen) > 1 else f"at most {rule.most} are expected"
     message = f"{total} {rule.what} {often}, {_in(hours)}{where}; {usual}"
     return Finding(

@@ -96,11 +96,59 @@ def test_burst_of_recoveries_warns_at_once(fleet):
     assert (str(finding.part), finding.severity, finding.found) == ("gpu3", "warn", 11)
 
 
-def test_counter_is_well_again_when_it_stops(fleet):
+def test_burst_of_recoveries_goes_on_until_four_runs_are_quiet(fleet):
     fleet.run()
     fleet.figures["n1"][RECOVERIES] += 11
     fleet.run()
+    for _ in range(3):
+        verdicts = fleet.run()
+        (finding,) = next(v.findings for v in verdicts if v.findings)
+    assert "between two runs, the later 15 h ago" in finding.message
     assert status(fleet.run(), "counters-over-time") == ("pass", "")
+
+
+def test_burst_of_recoveries_is_over_with_the_reset_that_mends_it(fleet):
+    fleet.run()
+    fleet.figures["n1"][RECOVERIES] += 11
+    fleet.run()
+    fleet.figures["n1"][RECOVERIES] = 0
+    assert status(fleet.run(), "counters-over-time") == ("pass", "")
+
+
+def test_counter_that_rests_in_between_is_one_finding_that_lasts(fleet):
+    for _ in range(4):
+        fleet.figures["n1"][RECOVERIES] += 1
+        fleet.run()
+    kept = []
+    for number in range(12):
+        fleet.figures["n1"][RECOVERIES] += number % 3 == 0
+        kept.append(bool(found(fleet.run())))
+    assert all(kept)
+
+
+def test_new_card_is_not_blamed_for_what_the_old_one_in_its_slot_counted(fleet):
+    fleet.run()
+    for _ in range(3):
+        fleet.figures["n1"]["gpu3.crc_errors"] += 1
+        fleet.run()
+    fleet.serials["n1"][3] = "new-card"
+    fleet.run()
+    fleet.figures["n1"]["gpu3.crc_errors"] += 1
+    assert not found(fleet.run())
+
+
+def test_counters_that_begin_to_rise_on_a_tenth_of_the_fleet_at_once_accuse_no_part(tmp_path):
+    with Runs(tmp_path / "state.db") as runs:
+        fleet = Fleet(runs, nodes=20)
+        for _ in range(30):
+            fleet.run()
+        seen = set()
+        for _number in range(12):
+            for name in fleet.names[:2]:
+                for slot in range(8):
+                    fleet.figures[name][f"gpu{slot}.crc_errors"] += fleet.random.random() < 0.6
+            seen |= {code for *_, code in found(fleet.run())}
+    assert seen <= {"nvlink-crc-alike"}
 
 
 def test_counters_say_nothing_across_a_reboot(fleet):
