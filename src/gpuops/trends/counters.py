@@ -37,6 +37,8 @@ ALIKE_PARTS, ALIKE_FRACTION = 3, 0.02
 
 The chance that a healthy part looks like this is then at least that fraction, far above `LARGEST_CHANCE`.
 """
+COMMON_FRACTION = 0.05
+"""More parts than this have a cause that is worth a word; of fewer, some are busier than others by nature; a choice."""
 _HOUR = 3600.0
 
 
@@ -220,8 +222,9 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
         common = [record.tallies.get(key, Tally(0, 0)) for key in (name, f"{slot}.{name}")]
         chance = max(_chance(tally, own) for tally in common)
         seen = _excess(own, chance)
-        if seen and _rose_alike(common[0], seen):
-            alike.setdefault(name, _common_cause(RULES[name]))
+        if others := _rose_alike(common[0], seen):
+            if others > COMMON_FRACTION * (common[0].parts - 1):
+                alike.setdefault(name, _common_cause(RULES[name]))
         elif seen := seen or _burst(RULES[name], reversed(own[-_QUIET:])):
             yield _finding(RULES[name], past, slot, name, seen, chance)
     yield from alike.values()
@@ -242,18 +245,21 @@ def _excess(own: Sequence[CounterStep], chance: float) -> Sequence[CounterStep]:
     return ()
 
 
-def _rose_alike(tally: Tally, seen: Sequence[CounterStep]) -> bool:
-    """Return True if several like parts rose as often in as many last intervals, or nearly as often.
+def _rose_alike(tally: Tally, seen: Sequence[CounterStep]) -> int:
+    """Return how many like parts rise again and again, if several do so as often or nearly as often; 0 if not.
 
-    What several parts do that rise again and again is one more chance by which each of them may be one of the busier.
+    What they do is one more chance by which each of them may be one of the busier.
     """
+    if not seen:
+        return 0
     window, own = next(window for window in WINDOWS if window >= len(seen)), _rises(seen)
     others = sorted(rises[window] for rises in tally.climbers if rises[window] > 2)
     others.remove(own)
     if len(others) < ALIKE_PARTS or len(others) <= ALIKE_FRACTION * (tally.parts - 1):
-        return False
+        return 0
     usual = statistics.fmean(others) / window
-    return own <= others[-ALIKE_PARTS] or binomial_tail(own, len(seen), usual) > LARGEST_CHANCE
+    is_alike = own <= others[-ALIKE_PARTS] or binomial_tail(own, len(seen), usual) > LARGEST_CHANCE
+    return len(others) if is_alike else 0
 
 
 def _common_cause(rule: CounterRule) -> Finding:
