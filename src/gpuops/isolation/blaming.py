@@ -16,7 +16,7 @@ from gpuops.isolation.explained import gpu_of_rail
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.blaming import blame_groups
 from gpuops.isolation.groups.view import group_readings
-from gpuops.isolation.parts import Part
+from gpuops.isolation.parts import KINDS, Part
 from gpuops.isolation.readings import Reading, Readings
 from gpuops.isolation.rounds import RankGroup, own_words
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis, find_suspects
@@ -42,15 +42,41 @@ def blame(evidence: Evidence) -> Blame:
     inside = (reading for reading in analysis.unexplained if not _crosses(reading, analysis.readings))
     groups = blame_groups(evidence, {name for reading in inside for name in reading.figure.group.nodes})
     counters = CounterEvidence(evidence)
-    confirmed = (_blamed_part(suspect, analysis, evidence, counters) for suspect in analysis.confirmed)
+    one_pair = [suspect for suspect in analysis.confirmed if _is_of_one_pair(suspect)]
+    located = (suspect for suspect in analysis.confirmed if suspect not in one_pair)
+    confirmed = (_blamed_part(suspect, analysis, evidence, counters) for suspect in located)
     blamed = (*_whole_nodes(tuple(confirmed), evidence.fabric), *groups.blamed)
     paths = (*_slow_paths(analysis), *_in_common(analysis, evidence))
     return Blame(
         (*blamed, *blame_links(evidence, [each.part for each in blamed])),
         (*_contention(analysis, counters), *groups.contention),
         (*(s.part.name(evidence.fabric) for s in analysis.open if not s.flaps or _is_likely(s)), *groups.suspects),
-        (*_shared(analysis), *_unrepeated(analysis), *_undecided(analysis, evidence), *paths, *groups.unclear),
+        (
+            *(_at_either_end(suspect, evidence.fabric) for suspect in one_pair),
+            *_shared(analysis),
+            *_unrepeated(analysis),
+            *_undecided(analysis, evidence),
+            *paths,
+            *groups.unclear,
+        ),
     )
+
+
+def _is_of_one_pair(suspect: Suspect) -> bool:
+    """Return True if a single pair of nodes shows it, so that either end may be at fault, or what joins them."""
+    nodes = {name for reading in suspect.readings for name in reading.figure.group.nodes}
+    return len(nodes) == 2 and {part.owner for part in suspect.alternatives if part.kind == "nic"} >= nodes - {
+        suspect.part.owner
+    }
+
+
+def _at_either_end(suspect: Suspect, fabric: Fabric) -> Sentence:
+    measured, normal = _typical(suspect.readings)
+    effect = f"{measured:.3g} of {normal:.3g} GB/s" if measured and normal else IN_WORDS[_kind(suspect)]
+    parts = sorted((suspect.part, *suspect.alternatives), key=lambda part: KINDS.index(part.kind), reverse=True)
+    names = [part.name(fabric) for part in parts]
+    about = f"{effect} in {suspect.rounds} rounds of one pair; measure both with other nodes to tell which it is"
+    return Sentence(f"{' or '.join(names)}: {about}", names, about)
 
 
 def _blamed_part(

@@ -11,6 +11,7 @@ from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.facts import Facts
 from gpuops.inventory import Host
+from gpuops.isolation.evidence import Blame, Sentence
 from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.judging import Finding, Verdict
 from gpuops.judging.waivers import EXPIRED
@@ -189,10 +190,9 @@ def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:
 
 
 def _measured(node: str, findings: Iterable[SeenFinding], measurement: Measurement) -> Visit:
-    """Return the visit of a measured node; if a part of it is only suspected, nothing was decided."""
+    """Return the visit of a measured node; if it, or a part of it, is only one of several, nothing was decided."""
     found = tuple(findings)
-    blame = measurement.blame
-    open_question = node in {suspect.partition(":")[0] for suspect in blame.suspects}
+    open_question = node in {part.partition(":")[0] for part in _undecided(measurement.blame)}
     result = "fail" if found else "unknown" if open_question or measurement.interrupted else "pass"
     figures = {
         f"{'node' if not group.gpus else 'gpus-' + '-'.join(map(str, group.gpus))}.gb_per_s": rate
@@ -200,6 +200,13 @@ def _measured(node: str, findings: Iterable[SeenFinding], measurement: Measureme
         if group.nodes == (node,)
     }
     return Visit(result, checks={ALL_REDUCE: result}, findings=found, figures=figures)
+
+
+def _undecided(blame: Blame) -> Iterator[str]:
+    """Yield the parts that are suspected, named in what is unclear, or blamed as one of several."""
+    yield from blame.suspects
+    yield from (part for sentence in blame.unclear if isinstance(sentence, Sentence) for part in sentence.parts)
+    yield from (part for each in blame.blamed if each.alternatives for part in (each.part, *each.alternatives))
 
 
 def _groups(measurement: Measurement) -> list[Any]:

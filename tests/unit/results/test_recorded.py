@@ -5,9 +5,13 @@ import datetime as dt
 import pytest
 from tests.unit.cli.test_schemas import RECORD
 
+from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.collective.preflight.launch_command import read_command
+from gpuops.isolation.cabling import Cabling, build_fabric
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured, Sentence
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.judging import Finding, Verdict
 from gpuops.reasons import Excluded, Objection
 from gpuops.results.life import NodeOnboarding, Onboarding
@@ -47,6 +51,29 @@ def test_onboarding_keeps_where_each_node_stopped():
     kept = record(Onboarding({"n1": stopped, "n2": NodeOnboarding((), None, None, "admitted")}), RUN, {})
     told = {node: (visit.status, visit.why) for node, visit in kept.nodes.items()}
     assert told == {"n1": ("fail", "stopped at pair: slow"), "n2": ("pass", "")}
+
+
+NIC = "gpu001:mlx5_1"
+
+
+@pytest.mark.parametrize(
+    ("blame", "result"),
+    [
+        (Blame(), "pass"),
+        (Blame(suspects=(NIC,)), "unknown"),
+        (Blame(unclear=(Sentence(f"{NIC} or leaf:L1: slow", (NIC, "leaf:L1"), "slow"),)), "unknown"),
+        (Blame((BlamedPart("leaf:L1", "slow", alternatives=(NIC,)),)), "unknown"),
+        (Blame((BlamedPart(NIC, "slow"),)), "fail"),
+    ],
+    ids=["healthy", "suspect", "unclear", "one-of-two", "blamed"],
+)
+def test_a_measurement_that_leaves_a_node_open_does_not_clear_it(blame, result):
+    fabric = build_fabric(Cabling(2, 2, unit=2, leaves=2))
+    rounds = (Round("node", tuple(RankGroup((name,)) for name in fabric.nodes)),)
+    measured = tuple(Measured(each, tuple(GroupResult(group, 478.0) for group in each.groups)) for each in rounds)
+    kept = record(Measurement(Evidence(fabric, measured), blame, "nccl"), RUN, {})
+    assert kept.nodes["gpu001"].checks == {"all-reduce-bandwidth": result}
+    assert kept.nodes["gpu000"].checks == {"all-reduce-bandwidth": "pass"}
 
 
 @pytest.mark.parametrize("result", [object(), "text", None])
