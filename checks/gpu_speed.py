@@ -23,7 +23,7 @@ from gpuops.probes.nvidia.nvbandwidth import GpuBandwidths, gpu_bandwidths
     tolerates=(dcgm_diag, gpu_bandwidths),
     uses=("pcie.host_gb_per_s",),
     severity="fail",
-    tags=("burnin", "gpu", "memory", "pcie"),
+    tags=("burnin", "gpu", "memory", "pcie", "nvidia-smi"),
     applies_to="machines with DCGM or nvbandwidth installed",
     catches="a GPU at a third of its speed, which passes the longest diagnosis and slows down every job",
     fix="look at its power limit, temperature and PCIe link; reset it and measure again; if it stays, replace it",

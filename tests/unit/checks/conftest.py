@@ -26,12 +26,15 @@ from gpuops.probes.host.services import Service
 from gpuops.probes.host.session import Session
 from gpuops.probes.host.system import System
 from gpuops.probes.host.tuning import Tuning
+from gpuops.probes.network.efa import EfaProvider
 from gpuops.probes.network.ib import IbPort
+from gpuops.probes.network.ib_subnet import IbSubnet
 from gpuops.probes.network.nic_log import NicLog
 from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
 from gpuops.probes.network.roce import NcclVariables
 from gpuops.probes.network.transceivers import Reading, Transceiver
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
+from gpuops.probes.nvidia.conf_compute import ConfCompute
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
@@ -225,6 +228,9 @@ def h100():
             "fabric_manager": FabricManager(VERSION),
             "services": {"nvidia-fabricmanager": Service("loaded", "active", "running", "enabled")},
             "ib_ports": ports,
+            "ib_subnet": tuple(IbSubnet(port.device, 1, 1, (0xFFFF,)) for port in ports),
+            "efa_provider": EfaProvider(installed=False),
+            "conf_compute": ConfCompute(ready=False),
             "nic_log": NicLog(),
             "roce": {},
             "flow_control": {},

@@ -46,6 +46,7 @@ PROGRAMS: Mapping[str, Tool] = {
     "modinfo": software.modinfo,
     "dkms": software.dkms,
     "nv-fabricmanager": software.nv_fabricmanager,
+    "nvidia-imex-ctl": software.nvidia_imex_ctl,
     "systemctl": systemd.systemctl,
     "dpkg-query": debian.dpkg_query,
     "dpkg": debian.dpkg,
