@@ -22,6 +22,7 @@ _REMEDIES: dict[Reason, str] = {
     "no-bar": "enable Above 4G Decoding and Resizable BAR in the BIOS; if that does not help, boot with pci=realloc",
     "power-cable": "switch the node off, and connect every power cable of the GPU; then look at its power supply",
 }
+_NO_PROFILE = "none"
 _INSPECT = "read the NVRM lines of dmesg; power-cycle the node; if that does not help, reseat or replace the GPU"
 _INCLUDE = "find out why it was excluded; then remove it from NVreg_ExcludedGpus in /etc/modprobe.d, and reboot"
 
@@ -49,13 +50,15 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
 ) -> Iterator[Finding | Unknown]:
     """Whole GPUs are counted, not MIG instances; without an expected number, the sources are compared.
 
-    A GPU that the kernel driver manages but nvidia-smi does not list is hidden if this session is in a container or in
-    the cgroup of a job: the result is unknown. Otherwise the driver could not initialize it, and its log says why, or
-    the module's parameter NVreg_ExcludedGpus excludes it. If nvidia-smi finds no device at all, that is one finding on
-    the node. In containers, /sys lists GPUs that /proc hides. A card that another driver serves (vfio-pci for a virtual
-    machine, nouveau for a screen) is not missing. Source of the rule that the counts agree: Oracle oci-hpc,
-    check_gpu_setup.py; of the words in the log: NVIDIA open-gpu-kernel-modules, kernel-open/nvidia/nv-pci.c and
-    RmInitAdapter; of the remedies: NVIDIA driver README, "Open Linux Kernel Modules" and "Known Issues" (BAR1).
+    The number is the profile's, else that of three nodes with the same board, processors and model of GPU. Without
+    either, sources that agree prove nothing: a GPU can be gone from all of them. A GPU that the kernel driver manages
+    but nvidia-smi does not list is hidden if this session is in a container or in the cgroup of a job: the result is
+    unknown. Otherwise the driver could not initialize it, and its log says why, or the module's parameter
+    NVreg_ExcludedGpus excludes it. If nvidia-smi finds no device at all, that is one finding on the node. In
+    containers, /sys lists GPUs that /proc hides. A card that another driver serves (vfio-pci for a virtual machine,
+    nouveau for a screen) is not missing. Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py;
+    of the words in the log: NVIDIA open-gpu-kernel-modules, kernel-open/nvidia/nv-pci.c and RmInitAdapter; of the
+    remedies: NVIDIA driver README, "Open Linux Kernel Modules" and "Known Issues" (BAR1).
     """
     expected = profile.get("gpu.count", 0)
     if expected and has_no_gpu(vendors, loaded, answer):
@@ -76,6 +79,9 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
     yield from _disagreements(seen)
     if not answer.error:
         yield from _unlisted(seen, here, said, frozenset() if isinstance(loaded, Unknown) else loaded.excluded)
+    if not expected and profile.name == _NO_PROFILE:
+        why = f"nothing says how many GPUs this machine should have ({len(seen.gpus)} are there)"
+        yield Unknown(f"{why}; name its profile in the inventory, or set expect: {{gpu.count: …}}")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The nodes of one profile have the same amount of memory."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 
 from gpuops import Finding, NotApplicable, Profile, check
@@ -71,6 +72,9 @@ def _smaller(sizes: Mapping[str, float], usual: float) -> Iterator[Finding]:
 
 def _usual(sizes: list[float]) -> float | None:
     """Return the size that more than half of the nodes have, to one percent; None if there is none."""
-    votes = {size: sum(abs(other / size - 1) < _MISSING / 2 for other in sizes) for size in sizes}
-    size, count = max(votes.items(), key=lambda vote: vote[1], default=(0.0, 0))
+    ordered, near = sorted(sizes), _MISSING / 2
+    votes = {
+        size: bisect_left(ordered, size * (1 + near)) - bisect_right(ordered, size * (1 - near)) for size in set(sizes)
+    }
+    size, count = max(votes.items(), key=lambda vote: (vote[1], vote[0]), default=(0.0, 0))
     return size if len(sizes) >= FEWEST_NODES and 2 * count > len(sizes) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,10 @@ from gpuops.inventory import Host
 from gpuops.isolation.node_evidence import all_reduce
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
 from gpuops.judging.common import Place
+from gpuops.judging.majority import FEWEST_NODES, majority
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.host.pci import pci_vendors
+from gpuops.probes.host.system import system
 from gpuops.probes.host.uptime import uptime
 from gpuops.probes.network.ib import ib_ports
 from gpuops.probes.nvidia.driver import driver
@@ -25,6 +28,7 @@ _OF_GPUS = frozenset({"gpu", "driver", "nvidia-smi"})
 """The tags of checks that judge GPUs and what belongs to them."""
 _RACK, _RACKS = "rack", "racks"
 """The profile keys of a host's rack, and, for a check that compares nodes, of the racks of all of them by node."""
+_LIKE = "other nodes with the same board, processors and GPUs"
 _ONE_GPU = "an all-reduce needs two GPUs"
 
 
@@ -45,6 +49,50 @@ def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile
     rack = {_RACK: host.rack} if host.rack else {}
     own = {**({"nic.rails": rails} if rails else {}), **power, **rack, **host.expect}
     return profile.expecting(own, f"{host.name} in {host.origin}") if own else profile
+
+
+def profile_by_node(
+    hosts: Mapping[str, Host], facts: Mapping[str, Facts], profiles: Sequence[Profile]
+) -> dict[str, Profile]:
+    """Return the profile of each node that has facts; a number of GPUs that none sets is that of like machines."""
+    chosen = {name: profile_of(hosts[name], own, profiles) for name, own in facts.items()}
+    counts = _counts_of_peers(facts)
+    unset = {name: counts[name] for name in chosen.keys() & counts.keys() if "gpu.count" not in chosen[name].values}
+    return {n: p.expecting({"gpu.count": unset[n]}, _LIKE) if n in unset else p for n, p in chosen.items()}
+
+
+def _counts_of_peers(facts: Mapping[str, Facts]) -> dict[str, int]:
+    """Return how many GPUs a node should have, by nodes with the same board, processors and model of GPU.
+
+    Most of at least three show it, to a node with fewer. If three have a number, they were built with it.
+    """
+    counts_by_kind: dict[_Kind, dict[str, int]] = {}
+    for name, own in facts.items():
+        if (kind := _kind(own)) is not None:
+            counts_by_kind.setdefault(kind, {})[name] = _count_gpus(own)
+    expected: dict[str, int] = {}
+    for counts in counts_by_kind.values():
+        usual, like = majority(counts.values(), fewest=FEWEST_NODES), Counter(counts.values())
+        for name, count in counts.items():
+            if like[count] >= FEWEST_NODES:
+                expected[name] = count
+            elif usual and count < usual.value:
+                expected[name] = usual.value
+    return expected
+
+
+_Kind = tuple[object, ...]
+
+
+def _kind(facts: Facts) -> _Kind | None:
+    """Return what machines with the same number of GPUs have in common; None if it is unknown.
+
+    The part of a machine that a cloud sells has fewer processors, too.
+    """
+    machine, listing = facts[system], facts[smi]
+    if isinstance(machine, Unknown) or isinstance(listing, Unknown) or not listing.gpus:
+        return None
+    return machine.vendor, machine.product, machine.cpu_model, machine.cpus, listing.gpus[0].name
 
 
 def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:

@@ -44,8 +44,9 @@ class Facts:
 
     def __getitem__(self, probe: Probe[T]) -> T | Unknown:
         """Return the value of ``probe``, or `Unknown`."""
-        value = self.values.get(probe.name, Unknown(f"{probe.name} was not collected"))
-        return cast("T | Unknown", value)
+        if probe.name not in self.values:
+            return Unknown(f"{probe.name} was not collected")
+        return cast("T | Unknown", self.values[probe.name])
 
     def only(self, probes: Iterable[Probe[Any]]) -> Facts:
         """Return the same facts with only the values of ``probes``."""

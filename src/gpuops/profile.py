@@ -272,7 +272,7 @@ _READERS: Mapping[str, Callable[[YamlNode, str], Any]] = {
     **dict.fromkeys(("gpu.ecc", "gpu.persistence", "gpu.row_remap", "nvswitch"), _boolean),
     **dict.fromkeys(("gpu.count", "nic.count", "nvme.count", "nvswitches.count"), _count),
     **dict.fromkeys(("nvlink.links", "nvlink.domain_gpus", "pcie.generation", "pcie.width"), _count),
-    **dict.fromkeys(("nvlink.gb_per_s", "nic.rate_gbps", "power.limit_watts"), _number),
+    **dict.fromkeys(("nvlink.gb_per_s", "nic.rate_gbps", "power.limit_watts", "pcie.host_gb_per_s"), _number),
     **dict.fromkeys(("topology.gpu_pairs", "nic.rails", "nic.link_layer"), _words),
     "allreduce.sharp": lambda node, _: node.plain(),
 }

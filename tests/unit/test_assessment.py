@@ -1,16 +1,20 @@
 """Assessment of several nodes: what one node alone cannot decide."""
 
 import datetime as dt
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from tests.lab_facts import facts_of
 
-from gpuops.assessment import assess
+from gpuops.assessment import assess, probes_for, profile_by_node
 from gpuops.facts import Facts
+from gpuops.inventory import Host
 from gpuops.isolation.node_evidence import all_reduce
-from gpuops.judging import check
+from gpuops.judging import check, discover
+from gpuops.lab.machine import healthy
 from gpuops.probing import Unknown
-from gpuops.profile import NO_PROFILE
+from gpuops.profile import NO_PROFILE, known
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -33,3 +37,47 @@ def test_all_reduce_is_skipped_only_if_there_is_one_gpu(gpus, status):
     facts = {f"n{i}": node(f"n{i}", count) for i, count in enumerate(gpus)}
     verdicts = assess([all_reduce_bandwidth], facts, dict.fromkeys(facts, NO_PROFILE))
     assert {(v.status, v.not_measured) for v in verdicts} == {(status, status == "unknown")}
+
+
+COUNT = discover()["gpu-count"]
+PROBES = probes_for([COUNT, discover()["versions-agree"]])
+PROFILES = known()
+
+
+def half(machine="hgx-h100", gpus=4, **changes):
+    """A machine of which every source shows so few GPUs, and no NVSwitch."""
+    node = healthy(machine)
+    system = replace(node.system, **changes)
+    return replace(node, gpus=node.gpus[:gpus], switches=None, system=system)
+
+
+class TestHalfOfTheGpusGoneFromEverySource:
+    def judged(self, *machines):
+        """Statuses of gpu-count, without a profile in the inventory."""
+        facts = {f"n{i}": replace(facts_of(machine, PROBES), node=f"n{i}") for i, machine in enumerate(machines)}
+        hosts = {name: Host(name, name, "inventory.yml") for name in facts}
+        verdicts = assess([COUNT], facts, profile_by_node(hosts, facts, PROFILES))
+        return [v.status for v in verdicts]
+
+    def test_is_found_by_three_whole_machines_beside_it(self):
+        assert self.judged(half(), *[healthy("hgx-h100")] * 3) == ["fail", "pass", "pass", "pass"]
+
+    def test_is_unknown_alone_or_beside_one_other(self):
+        assert self.judged(half()) == ["unknown"]
+        assert self.judged(half(), healthy("hgx-h100")) == ["unknown", "pass"]
+
+    def test_is_not_assumed_of_three_machines_that_were_built_so(self):
+        assert self.judged(*[half()] * 3, *[healthy("hgx-h100")] * 4) == ["pass"] * 7
+
+    def test_is_not_assumed_of_another_board(self):
+        assert self.judged(half(product="SYS-421GE"), *[healthy("hgx-h100")] * 3)[0] == "unknown"
+
+    def test_is_found_among_cards_whose_number_no_profile_sets(self):
+        card = healthy("l40s")
+        assert len(card.gpus) > 2
+        few = replace(card, gpus=card.gpus[:2])
+        assert self.judged(few, card, card, card) == ["fail", "pass", "pass", "pass"]
+
+    def test_machines_without_facts_are_no_peers(self):
+        facts = {"n0": Facts("n0", NOW, {})}
+        assert profile_by_node({"n0": Host("n0", "n0", "inventory.yml")}, facts, PROFILES) == {"n0": NO_PROFILE}

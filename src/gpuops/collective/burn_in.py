@@ -31,6 +31,7 @@ from gpuops.probes.nvidia.burn_in import (
     to_answer,
 )
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
+from gpuops.probes.nvidia.nvbandwidth import gpu_bandwidths
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.nvlink_errors import nvlink_errors
 from gpuops.probing import Probe, Unknown
@@ -38,6 +39,8 @@ from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
+_LOADS: tuple[Probe[Any], ...] = (dcgm_diag, gpu_bandwidths)
+"""NVIDIA's own programs, which are not installed everywhere; asked one after another before the all-reduces."""
 _COUNTED: tuple[Probe[Any], ...] = (smi, kernel_log, error_counters, nvlink_errors)
 _ASKED = (*_COUNTED, saturated_counters)
 _ITERATIONS = 500
@@ -60,13 +63,13 @@ _SAMPLING = Command(
 
 @dataclass(frozen=True)
 class BurnInResult:
-    """The all-reduces of a burn-in, and the answers for `dcgm_diag` and `burn_in` of each node.
+    """The all-reduces of a burn-in, and each node's answers to NVIDIA's programs and for `burn_in`, in that order.
 
     ``facts`` are the facts of all nodes, with the results of the burn-in added.
     """
 
     measurement: Measurement
-    answers: Mapping[str, tuple[Completed, Completed]]
+    answers: Mapping[str, tuple[Completed, ...]]
     facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)
 
     @property
@@ -86,10 +89,11 @@ class BurnInResult:
     def _added(self, facts: Facts) -> Facts:
         if facts.node not in self.answers:
             reason = self._reason(facts.node)
-            facts = replace(facts, values={**facts.values, dcgm_diag.name: Unknown(reason.why)})
-            return facts.with_answer(excluded_answer(reason), burn_in)
-        diagnosis, burnt = self.answers[facts.node]
-        return facts.with_answer(diagnosis, dcgm_diag).with_answer(burnt, burn_in)
+            unread = {probe.name: Unknown(reason.why) for probe in _LOADS}
+            return replace(facts, values={**facts.values, **unread}).with_answer(excluded_answer(reason), burn_in)
+        for answer, probe in zip(self.answers[facts.node], (*_LOADS, burn_in), strict=True):
+            facts = facts.with_answer(answer, probe)
+        return facts
 
     def _reason(self, node: str) -> Excluded:
         return self.excluded.get(node) or Excluded(node, "unknown", "no burn-in was run here")
@@ -108,9 +112,9 @@ def burn(
 
     ``sampled`` has transports of its own to the same nodes, through which their GPUs are sampled under load.
     """
-    context.activity("dcgmi diag -r 3, if it is installed")
+    context.activity("dcgmi diag -r 3 and nvbandwidth, if they are installed")
     with idle_nodes(pool, profiles, request, context):
-        diagnoses = {name: answer for name, (answer,) in pool.ask([dcgm_diag.question]).items()}
+        tested = {name: tuple(answers) for name, answers in pool.ask([probe.question for probe in _LOADS]).items()}
     sampled.exclude(pool.excluded.values())
     before, began = pool.facts(_ASKED), time.monotonic()
     request = replace(request, scopes=("node",))
@@ -122,12 +126,12 @@ def burn(
             sampled.close()  # the last samples are not needed
     lasted, after = time.monotonic() - began, pool.facts(_ASKED)
     measurement = replace(measurement, excluded={**pool.excluded, **measurement.excluded})
-    answers: dict[str, tuple[Completed, Completed]] = {}
+    answers: dict[str, tuple[Completed, ...]] = {}
     for name in after:
         if name in before and name not in measurement.excluded:
             gpus = summarize(sampler.samples.get(name, ()))
             own = replace(figures_of(measurement.evidence, name), seconds=lasted, gpus=gpus)
-            answers[name] = diagnoses[name], to_answer(name, _with_counts(own, before[name], after[name]))
+            answers[name] = (*tested[name], to_answer(name, _with_counts(own, before[name], after[name])))
     return BurnInResult(measurement, answers)
 
 

@@ -37,6 +37,7 @@ ROOTS = (
     "/etc/machine-id",
     "/usr/lib/x86_64-linux-gnu",
     "/var/run/cdi",
+    "/dev/nvidia-caps-imex-channels",
 )
 _ARM_CPU = (
     "processor\t: {}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd sve2\nCPU implementer\t: 0x41\n"
@@ -149,6 +150,8 @@ def _functions(node: Node) -> Iterator[str]:
         bus, _, rest = function.at.partition(":")[2].partition(":")
         slot, _, number = rest.partition(".")
         yield f"{bus}{int(slot, 16) << 3 | int(number):02x}\t{function.vendor}{function.device}\t0\t{function.driver}"
+    for index, driver in enumerate(node.efa_drivers):
+        yield f"a0{index << 3:02x}\t1d0fefa2\t0\t{driver}"
 
 
 def _modules(node: Node) -> Iterator[str]:
@@ -231,6 +234,8 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
     yield from _edac()
     for module in _rdma(node):
         yield f"/sys/module/{module}/refcnt", "0"
+    if node.rack:
+        yield "/dev/nvidia-caps-imex-channels/channel0", ""
 
 
 def _edac() -> Iterator[tuple[str, str]]:
@@ -326,7 +331,9 @@ def _infiniband(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def _port(nic: Nic) -> Iterator[tuple[str, str]]:
-    yield "state", "4: ACTIVE" if nic.up else "1: DOWN"
+    yield "state", ("4: ACTIVE" if nic.managed else "2: INIT") if nic.up else "1: DOWN"
+    yield "sm_lid", f"{nic.sm_lid if nic.link_layer == 'InfiniBand' else 0:#x}"
+    yield from ((f"pkeys/{at}", f"{key:#06x}") for at, key in enumerate((*nic.pkeys, 0, 0, 0)))
     physical, number = physical_state(nic)
     yield "phys_state", f"{number}: {physical}"
     yield "rate", rate(nic)

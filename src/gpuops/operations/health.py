@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuops.assessment import compare, lacks_gpus, probes_for, profile_of
+from gpuops.assessment import compare, lacks_gpus, probes_for, profile_by_node
 from gpuops.catalogue import Catalogue
 from gpuops.errors import DocumentError, InputError, did_you_mean
 from gpuops.facts import Facts
@@ -57,7 +57,8 @@ def profiles_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catal
 def expected_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catalogue: Catalogue) -> dict[str, Profile]:
     """Return the profile of each host: the one in the inventory, else the one that fits its GPUs, if known."""
     profiles, no_facts = list(catalogue.profiles().values()), Facts("", dt.datetime.now(dt.timezone.utc), {})
-    return {host.name: profile_of(host, facts_by_node.get(host.name, no_facts), profiles) for host in hosts}
+    host_by_name = {host.name: host for host in hosts}
+    return profile_by_node(host_by_name, {name: facts_by_node.get(name, no_facts) for name in host_by_name}, profiles)
 
 
 def without_gpus(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, Excluded]:

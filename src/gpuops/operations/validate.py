@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuops.assessment import assess, place_of, probes_for, profile_of
+from gpuops.assessment import assess, place_of, probes_for, profile_by_node
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError, did_you_mean
 from gpuops.facts import Facts
@@ -98,7 +98,7 @@ def _judged(
 ) -> Report:
     profiles = list(work.catalogue.profiles().values())
     hosts = {host.name: host for host in work.hosts}
-    chosen = {name: profile_of(hosts[name], facts, profiles) for name, facts in evidence.facts.items()}
+    chosen = profile_by_node(hosts, evidence.facts, profiles)
     places = {name: place_of(host, evidence.facts.get(name)) for name, host in hosts.items()}
     judged_places = {name: places[name] for name in evidence.facts}
     others = [place_of(host) for host in work.unselected]

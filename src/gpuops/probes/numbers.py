@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _NUMBER = re.compile(r"\s*([-+]?\d{1,15}(?:\.\d{1,12})?)(?![\d.])", re.ASCII)
 
 
+@lru_cache(maxsize=4096)  # the parts of a machine, and the machines of a cluster, report much the same values
 def number(text: str | None) -> float | None:
     """Return the decimal number that ``text`` starts with, or None."""
     match = _NUMBER.match(text or "")

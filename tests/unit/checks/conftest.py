@@ -26,16 +26,21 @@ from gpuops.probes.host.services import Service
 from gpuops.probes.host.session import Session
 from gpuops.probes.host.system import System
 from gpuops.probes.host.tuning import Tuning
+from gpuops.probes.network.efa import EfaProvider
 from gpuops.probes.network.ib import IbPort
+from gpuops.probes.network.ib_subnet import IbSubnet
 from gpuops.probes.network.nic_log import NicLog
 from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
 from gpuops.probes.network.roce import NcclVariables
 from gpuops.probes.network.transceivers import Reading, Transceiver
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
+from gpuops.probes.nvidia.conf_compute import ConfCompute
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
 from gpuops.probes.nvidia.libraries import CdiSpecs, Libraries
+from gpuops.probes.nvidia.nvbandwidth import TESTS as BANDWIDTH_TESTS
+from gpuops.probes.nvidia.nvbandwidth import GpuBandwidths
 from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi, SmiError
 from gpuops.probes.nvidia.nvlink import GpuLinks, NvLink
 from gpuops.probes.nvidia.nvlink_errors import LinkErrors
@@ -223,6 +228,9 @@ def h100():
             "fabric_manager": FabricManager(VERSION),
             "services": {"nvidia-fabricmanager": Service("loaded", "active", "running", "enabled")},
             "ib_ports": ports,
+            "ib_subnet": tuple(IbSubnet(port.device, 1, 1, (0xFFFF,)) for port in ports),
+            "efa_provider": EfaProvider(installed=False),
+            "conf_compute": ConfCompute(ready=False),
             "nic_log": NicLog(),
             "roce": {},
             "flow_control": {},
@@ -252,7 +260,14 @@ def h100():
             "nvme_drives": (NvmeDrive("nvme0", "live"),),
             "nvme_health": {"nvme0": DriveHealth("nvme0", 0, 100, 10, 3, 0)},
             "md_raid": (Array("md0", "active", "raid1", ("nvme0n1p2", "nvme1n1p2"), (), 2, 2),),
-            "dcgm_diag": DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("eud", "skip", 0)), "4.2.3"),
+            "dcgm_diag": DcgmDiagnosis(
+                (
+                    *(DiagResult("diagnostic", "pass", index, gigaflops=50_000.0) for index in range(8)),
+                    DiagResult("eud", "skip", 0),
+                ),
+                "4.2.3",
+            ),
+            "gpu_bandwidths": GpuBandwidths({test: dict.fromkeys(range(8), 55.0) for test in BANDWIDTH_TESTS}),
         },
         load("hgx-h100"),
     )

@@ -47,6 +47,11 @@ def silent(machine):
     return {v.check for v in findings_of(machine)[1].values() if v.status == "unknown"}
 
 
+def answer_of(node, question):
+    """Return the answer of a program of a lab host."""
+    return _answer(node, None, question)
+
+
 def _answer(node, files, question):
     if isinstance(question, Files):
         return Completed("gpu01", question, 0, personalize(files.answer(question), HOST_VALUES))
@@ -57,5 +62,7 @@ def _answer(node, files, question):
         return Completed("gpu01", question, 137, timed_out=True, state="D")
     if "dmesg" in " ".join(words):
         words = ("dmesg",)
+    if words[0] == "env":
+        words = tuple(word for word in words[1:] if "=" not in word)
     answer = run(node, words[0], words[1:], root=True) if words[0] in PROGRAMS else Answer(err="not found", code=127)
     return Completed("gpu01", question, answer.code, personalize(answer.out, HOST_VALUES), answer.err)

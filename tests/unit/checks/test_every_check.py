@@ -22,7 +22,7 @@ WORDS = (
     *("/sys/class\0", "/proc/driver/nvidia/version\0", "(rev ff)", "[10de:2330]", "0000:1b:00.0", "\n", "\0"),
 )
 GARBAGE = st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS)).map("".join))
-OF_OTHER_MACHINES = {"roce-priority", "power-supply"}
+OF_OTHER_MACHINES = {"roce-priority", "power-supply", "imex"}
 """What no HGX H100 has to show."""
 PROFILES = [*known(), NO_PROFILE]
 

@@ -156,4 +156,11 @@ def test_a_gpu_that_answers_with_errors_leaves_the_others_judged(judge_lab):
     verdicts = judge_lab("hgx-h100", "gpu3:unreadable")
     assert unknown(verdicts) == ["nvlink-links", "smi-errors", "temperature"]
     assert "GPU 3" in verdicts["nvlink-links"].why
-    assert judge_lab("hgx-h100", profile=NO_PROFILE)["gpu-count"].status == "pass"
+
+
+def test_sources_that_agree_do_not_prove_that_no_gpu_is_missing(judge_lab):
+    verdict = judge_lab("hgx-h100", profile=NO_PROFILE)["gpu-count"]
+    assert verdict.status == "unknown"
+    assert "expect: {gpu.count" in verdict.why
+    three = NO_PROFILE.expecting({"gpu.count": 8}, "its owner")
+    assert judge_lab("hgx-h100", profile=three)["gpu-count"].status == "pass"

@@ -34,6 +34,14 @@ def test_what_the_kernel_keeps_for_itself_is_no_difference(fleet):
     assert failing(fleet(2015.4, 2014.9, 2007.1, 2015.4)) == {}
 
 
+def test_sizes_of_ten_thousand_nodes_are_compared_without_comparing_every_pair(h100):
+    """Pairs of so many nodes, whose kernels keep different amounts, would take half a minute."""
+    own = h100.values["system"]
+    sizes = {f"n{i}": replace(own, memory_gib=2015.0 + i / 1e4) for i in range(10_000)}
+    found = list(discover()["memory-size"].judge({**sizes, "less": replace(own, memory_gib=1951.5)}, h100.profile))
+    assert [finding.host for finding in found] == ["less"]
+
+
 def test_another_build_warns_and_more_memory_is_nothing(fleet):
     assert failing(fleet(2015.4, 1007.2, 2015.4, 4031.0)) == {}
     assert failing(fleet(2015.4, 1007.2, 2015.4, 2015.4)) == {"n1": "warn"}

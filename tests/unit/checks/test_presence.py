@@ -44,7 +44,7 @@ class TestGpuCount:
 
     def test_without_a_profile_the_sources_are_compared(self, h100):
         bare = replace(h100, profile=NO_PROFILE)
-        assert bare.judge("gpu-count").status == "pass"
+        assert bare.judge("gpu-count").status == "unknown", "a GPU may be gone from all of them"
         gone = h100.values["gpus"][5].address
         machine = bare.seeing(*(g for g in h100.values["gpus"] if g.address != gone)).but(
             driver=NOTHING, pcie={a: link for a, link in h100.values["pcie"].items() if a != gone}

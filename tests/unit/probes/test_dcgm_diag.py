@@ -62,6 +62,19 @@ def test_version_3_tells_several_gpus_in_one_and_the_node_without_any():
     assert told.version == "3.1.8"
 
 
+def test_gigaflops_are_those_of_the_gpu():
+    """DCGM 4 has a list for each GPU, and DCGM 3 one text for all of them."""
+    words = "GPU {} calculated at approximately {} gigaflops during this test"
+    four = json.loads(json.dumps(ROOT_4))
+    memory, _ = four["DCGM Diagnostic"]["test_categories"][0]["tests"][0]["results"]
+    memory["info"] = ["Running with precisions: FP64 1, FP32 1, FP16 1", words.format(0, "859.08")]
+    assert [result.gigaflops for result in read(json.dumps(four), 226).results] == [859.08, None]
+    three = json.loads(json.dumps(ROOT_3))
+    power = three["DCGM GPU Diagnostic"]["test_categories"][1]["tests"][0]["results"][0]
+    power["info"] = f"GPU 0 {words.format(0, '21688.18')}, GPU 1 {words.format(1, 6698)}"
+    assert [result.gigaflops for result in read(json.dumps(three)).results] == [None, 21688.18, 6698.0]
+
+
 def test_a_node_without_dcgm_is_told_apart():
     assert read("", 127, "dcgmi: not found") == DcgmDiagnosis(installed=False)
 

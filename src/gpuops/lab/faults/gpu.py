@@ -79,6 +79,20 @@ def _slow(node: Node, name: str, value: str) -> Node:
     return node.with_gpu(gpu.index, nvlink_slow_percent=percent(value))
 
 
+def _slow_compute(node: Node, name: str, value: str) -> Node:
+    return node.with_gpu(int(name), compute_slow_percent=percent(value))
+
+
+def _slow_memory(node: Node, name: str, value: str) -> Node:
+    return node.with_gpu(int(name), memory_slow_percent=percent(value))
+
+
+def _slow_gpus(node: Node, _name: str, value: str) -> Node:
+    for gpu in node.gpus:
+        node = _slow_compute(node, str(gpu.index), value)
+    return node
+
+
 def _miscounts(node: Node, name: str, _value: str) -> Node:
     return node.with_gpu(int(name), miscounts=True)
 
@@ -193,6 +207,33 @@ FAULTS = (
         "PERCENT",
         "35",
         found_by=("all-reduce-bandwidth",),
+    ),
+    Fault(
+        "gpu",
+        "slow-compute",
+        "it multiplies more slowly than its clocks allow",
+        _slow_compute,
+        "PERCENT",
+        "65",
+        found_by=("gpu-speed",),
+    ),
+    Fault(
+        "gpu",
+        "slow-memory",
+        "its memory is slower than that of the others",
+        _slow_memory,
+        "PERCENT",
+        "20",
+        found_by=("gpu-speed",),
+    ),
+    Fault(
+        "host",
+        "slow-gpus",
+        "all its GPUs multiply more slowly than those of other nodes",
+        _slow_gpus,
+        "PERCENT",
+        "20",
+        found_by=("gpu-speeds-agree",),
     ),
     Fault(
         "gpu",

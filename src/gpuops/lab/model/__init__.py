@@ -187,6 +187,11 @@ class Node:
     packages: Mapping[str, str]
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by the repositories, the oldest first
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    imex: str = "READY"  # what the IMEX service answers, on machines that have it
+    imex_domain: str = "UP"
+    confidential: str = "OFF"  # or ON: the mode of its GPUs
+    accepts_work: bool = False  # in confidential computing
+    efa_drivers: tuple[str, ...] = ()  # of each EFA adapter: its driver, empty for none
     cmdline: str = "iommu=pt"  # the kernel's parameters beyond its root
     switches: Switches | None = None
     acs: frozenset[str] = frozenset()  # the bridges on which ACS is on

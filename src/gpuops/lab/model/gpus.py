@@ -112,6 +112,8 @@ class Gpu:
     mig: bool = False  # in MIG mode, which switches its NVLinks off
     inforom_corrupted: bool = False
     prints: Mapping[str, str] = field(default_factory=dict)  # instead of its own values, by path of tags in -q -x
+    compute_slow_percent: float = 0.0  # below what its clocks allow
+    memory_slow_percent: float = 0.0  # the same of its own memory
     miscounts: bool = False  # its sums are wrong, without any other sign
     processes: tuple[Process, ...] = ()
     stray_mib: int = 0  # memory that no process holds

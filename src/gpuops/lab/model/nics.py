@@ -31,6 +31,8 @@ class Nic:
     rail: int | None = None
     up: bool = True
     physical: str = ""  # the port's physical state, if it is not the usual one of its kind
+    sm_lid: int = 1  # of its subnet manager; 0: none has reached the port
+    pkeys: tuple[int, ...] = (0xFFFF,)  # its partition keys
     width_word: str = ""  # "1X NDR", if the link did not train to the usual lanes
     slow_percent: float = 0.0  # below the rate that the port reports
     slow_duplex_percent: float = 0.0  # the same, but only while it sends and receives at once
@@ -42,6 +44,11 @@ class Nic:
     lossless: frozenset[int] = frozenset({5})
     trust: str = "dscp"
     ecn: frozenset[int] = frozenset({5})
+
+    @property
+    def managed(self) -> bool:
+        """True if a subnet manager has reached the port, or if it needs none."""
+        return self.link_layer != "InfiniBand" or self.sm_lid > 0
 
     @property
     def address(self) -> str:

@@ -55,12 +55,12 @@ def _device(nic: Nic) -> str:
         f"\tNode GUID: 0x{nic.guid}",
         f"\tSystem image GUID: 0x{nic.guid}",
         "\tPort 1:",
-        f"\t\tState: {'Active' if nic.up else 'Down'}",
+        f"\t\tState: {('Active' if nic.managed else 'Initializing') if nic.up else 'Down'}",
         f"\t\tPhysical state: {physical_state(nic)[0]}",
         f"\t\tRate: {rate_gbps(nic)}",
         f"\t\tBase lid: {_lid(nic) if infiniband else 0}",
         "\t\tLMC: 0",
-        f"\t\tSM lid: {1 if infiniband else 0}",
+        f"\t\tSM lid: {nic.sm_lid if infiniband else 0}",
         f"\t\tCapability mask: {'0xa751e848' if infiniband else '0x00010000'}",
         f"\t\tPort GUID: 0x{nic.guid if infiniband else f'a288{SEED}0000'}",
         f"\t\tLink layer: {nic.link_layer}",
@@ -108,7 +108,7 @@ def ibv_devinfo(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 def _verbs(nic: Nic) -> str:
     guid = ":".join(nic.guid[at : at + 4] for at in range(0, 16, 4))
-    state = "PORT_ACTIVE (4)" if nic.up else "PORT_DOWN (1)"
+    state = ("PORT_ACTIVE (4)" if nic.managed else "PORT_INIT (2)") if nic.up else "PORT_DOWN (1)"
     rows = (("transport", "InfiniBand (0)"), ("fw_ver", nic.firmware), ("node_guid", guid), ("board_id", nic.board))
     ports = (("state", state), ("link_layer", nic.link_layer))
     return "".join(

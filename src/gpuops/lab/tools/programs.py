@@ -15,6 +15,7 @@ from gpuops.lab.tools import (
     ipmitool,
     kernel,
     kernel_log,
+    loads,
     lspci,
     mlxlink,
     processes,
@@ -28,6 +29,8 @@ from gpuops.lab.tools.nvidia_smi.program import nvidia_smi
 
 PROGRAMS: Mapping[str, Tool] = {
     "nvidia-smi": nvidia_smi,
+    "dcgmi": loads.dcgmi,
+    "nvbandwidth": loads.nvbandwidth,
     "nvidia-bug-report.sh": bug_report.nvidia_bug_report,
     "lspci": lspci.lspci,
     "dmesg": kernel_log.dmesg,
@@ -43,6 +46,7 @@ PROGRAMS: Mapping[str, Tool] = {
     "modinfo": software.modinfo,
     "dkms": software.dkms,
     "nv-fabricmanager": software.nv_fabricmanager,
+    "nvidia-imex-ctl": software.nvidia_imex_ctl,
     "systemctl": systemd.systemctl,
     "dpkg-query": debian.dpkg_query,
     "dpkg": debian.dpkg,

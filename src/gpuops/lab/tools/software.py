@@ -1,7 +1,8 @@
-"""modinfo, dkms and nv-fabricmanager, which report on the driver on disk."""
+"""modinfo, dkms, nv-fabricmanager and nvidia-imex-ctl, which report on the driver on disk and its services."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from gpuops.lab.model import Node
@@ -54,3 +55,22 @@ def nv_fabricmanager(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     if list(words) in (["--version"], ["-v"]):
         return Answer(out=f"Fabric Manager version is : {version}\n")
     return Answer(err="nv-fabricmanager: must be run by root\n", code=1)
+
+
+def nvidia_imex_ctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """Return what ``nvidia-imex-ctl -q`` or ``-N -j`` prints about this node and another one of its domain."""
+    del root
+    service = node.services.get("nvidia-imex")
+    if service is None:
+        return Answer(err="nvidia-imex-ctl: not found\n", code=127)
+    own = node.imex if service.active == "active" else "UNAVAILABLE"
+    if "-q" in words:
+        return Answer(out=f"{own}\n")
+    status = node.imex_domain if own == "READY" else "DOWN"
+    states = (own, "READY" if status == "UP" else "UNAVAILABLE")
+    nodes = {
+        str(at): {"status": state, "host": f"10.0.0.{at + 1}", "connections": {}, "hostName": f"tray{at + 1}"}
+        for at, state in enumerate(states)
+    }
+    document = {"nodes": nodes, "timestamp": "9/4/2026 00:00:00.000", "status": status}
+    return Answer(out=json.dumps(document) + "\n")

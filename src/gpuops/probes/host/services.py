@@ -14,6 +14,7 @@ UNITS = (
     "nvidia-fabricmanager",
     "nvidia-persistenced",
     "nvidia-dcgm",
+    "nvidia-imex",
     "openibd",
     "chronyd",
     "systemd-timesyncd",

@@ -32,14 +32,16 @@ class Tuning:
 
 def parse_tuning(text: str) -> Tuning | Unknown:
     """Read the files of `tuning`; every kernel has a clock source, the rest may be missing."""
-    files = {path: content.strip() for path, content in read_files(text).items()}
-    source = files.get(f"{_CLOCK}/current_clocksource", "")
+    files = read_files(text)
+    source = files.get(f"{_CLOCK}/current_clocksource", "").strip()
     if not source:
         return Unknown(f"{_CLOCK}/current_clocksource cannot be read")
     balancing = files.get(_BALANCING, "")
     return Tuning(
-        governors={int(cpu[1]): files[cpu[0]] for cpu in map(_CPU.fullmatch, files) if cpu and files[cpu[0]]},
-        frequency_driver=files.get(_DRIVER, ""),
+        governors={
+            int(cpu[1]): governor for cpu in map(_CPU.fullmatch, files) if cpu and (governor := files[cpu[0]].strip())
+        },
+        frequency_driver=files.get(_DRIVER, "").strip(),
         numa_balancing=integer(balancing),
         clock_source=source,
         clock_sources=tuple(files.get(f"{_CLOCK}/available_clocksource", "").split()),

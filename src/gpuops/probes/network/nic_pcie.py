@@ -85,7 +85,7 @@ class NicPath:
 
 
 def _least(a: N | None, b: N | None) -> N | None:
-    return min((x for x in (a, b) if x is not None), default=None)
+    return b if a is None else a if b is None else min(a, b)
 
 
 def _both(a: N | None, b: N | None) -> N | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +18,16 @@ from gpuops.shell import Command, Completed
 
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # from 4.0 on, and before
 _STATUSES = ("pass", "fail", "warn", "skip", "not_run")
+_GIGAFLOPS = re.compile(r"GPU (\d{1,4}) calculated at approximately (\d+(?:\.\d+)?) gigaflops", re.ASCII)
+"""What nvvs writes for each GPU after its multiplications; its source names no field for it."""
 
 
 @dataclass(frozen=True)
 class DiagResult:
     """Result of one test on one GPU (None: on the node). ``status`` is pass, fail, warn, skip or not_run.
 
-    ``severities`` are DCGM's own words for its warnings (dcgmErrorSeverity), if it gives them.
+    ``severities`` are DCGM's own words for its warnings (dcgmErrorSeverity), if it gives them. ``gigaflops`` is the
+    rate that it measured, which it compares with nothing; DCGM 4 may leave it out on nodes with many GPUs.
     """
 
     test: str
@@ -31,6 +35,7 @@ class DiagResult:
     gpu: int | None = None
     warnings: tuple[str, ...] = ()
     severities: tuple[int, ...] = ()
+    gigaflops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,10 @@ def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
         status = str(result["status"]).lower().replace(" ", "_")
         ids = result.get("entity_id", result.get("gpu_id", result.get("gpu_ids", "")))
         own, severities = tuple(_warnings(result.get("warnings"))), tuple(_severities(result.get("warnings")))
-        for gpu in str(ids).split(","):
-            yield DiagResult(str(test["name"]), status, integer(gpu), own, severities)
+        rates = {int(gpu): float(rate) for gpu, rate in _GIGAFLOPS.findall(str(result.get("info", "")))}
+        for gpu in map(integer, str(ids).split(",")):
+            rate = None if gpu is None else rates.get(gpu)
+            yield DiagResult(str(test["name"]), status, gpu, own, severities, rate)
 
 
 def _warnings(warnings: Any) -> Iterator[str]:

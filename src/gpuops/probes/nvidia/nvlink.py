@@ -51,8 +51,8 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
     links: dict[int, dict[int, NvLink]] = {}
     last = -1
     for line in filter(str.strip, text.splitlines()):
-        if (link := _LINK.fullmatch(line.rstrip())) and gpus and int(link[1]) not in links[last]:
-            links[last][int(link[1])] = _link(int(link[1]), link[2])
+        if (link := _link(line)) and gpus and link.index not in links[last]:
+            links[last][link.index] = link
         elif (gpu := _GPU.fullmatch(line.strip())) and int(gpu[1]) not in gpus:
             last = int(gpu[1])
             gpus[last], links[last] = GpuLinks(last, gpu[2], gpu[3]), {}
@@ -66,9 +66,10 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
     return tuple(gpu_links) or Unknown("nvidia-smi nvlink -s printed nothing")
 
 
-@lru_cache(maxsize=256)  # a node has hundreds of identical links
-def _link(index: int, gb_per_s: str | None) -> NvLink:
-    return NvLink(index, float(gb_per_s) if gb_per_s else None)
+@lru_cache(maxsize=1024)  # a node has hundreds of identical lines
+def _link(line: str) -> NvLink | None:
+    match = _LINK.fullmatch(line.rstrip())
+    return NvLink(int(match[1]), float(match[2]) if match[2] else None) if match else None
 
 
 def _read(answer: Completed) -> tuple[GpuLinks, ...] | Unknown:

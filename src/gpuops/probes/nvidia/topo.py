@@ -47,6 +47,7 @@ class Topology:
         return link_distance(self.links.get((device, other), ""))
 
 
+@lru_cache(maxsize=64)  # a matrix has few different words
 def link_distance(link: str) -> float:
     """Return a rank for a word of the matrix; smaller is nearer, and only the order matters.
 

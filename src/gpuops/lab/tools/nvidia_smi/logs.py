@@ -103,3 +103,16 @@ def _process_lines(processes: tuple[Entry, ...], indent: str) -> Iterator[str]:
         for fact in process.value:
             if isinstance(fact, Entry) and isinstance(fact.value, str):
                 yield _row(f"{indent}    {fact.label}", fact.value, 42)
+
+
+def confidential(node: Node) -> str:
+    """Return what ``nvidia-smi conf-compute -q`` prints."""
+    is_on = node.confidential == "ON"
+    rows = (
+        ("CC State", node.confidential),
+        ("Multi-GPU Mode", "None"),
+        ("CPU CC Capabilities", "AMD SEV-SNP" if is_on else "None"),
+        ("GPU CC Capabilities", "CC Capable"),
+        ("CC GPUs Ready State", "Ready" if node.accepts_work else "Not Ready"),
+    )
+    return "\n==============NVSMI CONF-COMPUTE LOG==============\n\n" + "".join(f"    {n:<27}: {v}\n" for n, v in rows)

@@ -65,6 +65,7 @@ def _answer(node: Node, words: list[str]) -> Answer:
         ("nvlink", "-s"): links.status,
         ("nvlink", "--status"): links.status,
         ("nvlink", "-e"): links.errors,
+        ("conf-compute", "-q"): logs.confidential,
     }
     if tuple(words) in simple:
         return Answer(out=simple[tuple(words)](node))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from gpuops.probing import PartName
@@ -161,6 +162,7 @@ class Smi:
     error: SmiError | None = None
 
 
+@lru_cache(maxsize=4096)  # several probes report the same addresses, and machines of one model have them, too
 def canonical_address(text: str) -> str | None:
     """Return a PCI address as in sysfs (``0000:c3:00.0``), from any form that NVIDIA's tools print, else None.
 

@@ -249,8 +249,8 @@ def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
 
 def _first(fields: Mapping[str, str], paths: Iterable[str], read: Callable[[str], Any]) -> Any:
     for path in paths:
-        value = read(fields[path]) if path in fields else None
-        if value is not None:
+        text = fields.get(path)
+        if text is not None and (value := read(text)) is not None:
             return value
     return None
 
