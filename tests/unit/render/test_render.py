@@ -1,6 +1,7 @@
 import json
 import os
 import stat
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -134,6 +135,21 @@ def test_any_character_survives_in_yaml_and_json(project):
 def test_a_name_of_several_lines_is_refused(wrong):
     with pytest.raises(TemplateError, match="one line of printable text"):
         Job(**wrong)
+
+
+@pytest.mark.parametrize("name", ["", "1A", "A B", "A=1", "A;id", "$(id)", "-n", "É", "A\n"])
+def test_a_variable_is_refused_if_a_shell_would_not_take_its_name(name):
+    with pytest.raises(TemplateError, match="must have a name such as NCCL_DEBUG"):
+        Env(name, "1", "asked for")
+
+
+@pytest.mark.parametrize("value", ["$(id)", "`id`", "; id", "a b", "'", '"', "\\", "a\nb", "é"])
+def test_the_value_of_a_variable_reaches_its_program_unchanged(value, tmp_path):
+    files = render(find_target("env"), placed(), Job(env=(Env("GPUOPS_TEST", value, "asked for"),)))
+    write(files, tmp_path)
+    line = '. ./env.sh && printf %s "$GPUOPS_TEST"'
+    done = subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, capture_output=True, check=True)
+    assert done.stdout.decode() == value
 
 
 def test_nodes_that_share_an_address_go_by_their_names(project):
