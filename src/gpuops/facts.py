@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gpuops.document import is_directory, read_bytes
+from gpuops.document import is_directory, read_bytes, regular
 from gpuops.errors import InputError
 from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose
@@ -159,7 +159,7 @@ def _saved_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.json")) if is_directory(folder) else []
     if not files:
         raise InputError(f"{folder}: no saved facts; to save some: {propose('facts', '--save', str(folder))}")
-    return files
+    return [regular(file) for file in files]
 
 
 def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:

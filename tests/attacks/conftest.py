@@ -35,6 +35,14 @@ def gpuops(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def loot(tmp_path):
+    """A file that the attacker's commands would create; it must not be there at the end."""
+    path = tmp_path / "loot"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
 def refused(gpuops):
     """Runs a command that must be refused in one sentence with exit 2 (or another code); returns the sentence."""
 
