@@ -239,13 +239,14 @@ def test_nothing_leaves_the_folder(tmp_path, path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in"]
 
 
-def test_a_link_at_the_target_is_not_followed(tmp_path):
-    (tmp_path / "victim").write_text("old")
+@pytest.mark.parametrize("victim", ["victim", "in/victim"])
+def test_a_link_at_the_target_is_not_followed(tmp_path, victim):
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a").symlink_to(tmp_path / "victim")
+    (tmp_path / victim).write_text("old")
+    (tmp_path / "in" / "a").symlink_to(tmp_path / victim)
     with pytest.raises(OutputError):
         write([Rendered("a", 0o644, "x")], tmp_path / "in", force=True)
-    assert (tmp_path / "victim").read_text() == "old"
+    assert (tmp_path / victim).read_text() == "old"
 
 
 def test_each_variable_has_a_reason():
