@@ -56,7 +56,7 @@ def ping(gpuops):
         (gpuops.project / "prod.yml").write_text(text)
         done = run_gpuops("ping", "-i", "prod.yml", "--connect-timeout", "2", *words, cwd=gpuops.project, timeout=30)
         assert "Traceback" not in done.stderr
-        return done.returncode, done.stderr + done.stdout
+        return done.returncode, " ".join((done.stderr + done.stdout).split())  # a table wraps
 
     return run
 
