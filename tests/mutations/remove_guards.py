@@ -45,6 +45,7 @@ def outcome(guard: Guard, copy: pathlib.Path) -> str:
     """Return how the guard's test ends in the copy: ``passed``, ``failed``, ``skipped`` or ``did not run``."""
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", guard.test]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("GPUOPS_CI", None)  # with it, tests try more cases than a guard needs
     process = subprocess.Popen(
         words,
         cwd=copy,
@@ -91,7 +92,10 @@ def verdict(guard: Guard, copy: pathlib.Path) -> str:
 
 
 def main() -> int:
-    """Try the chosen guards; return the number of those whose removal no test noticed."""
+    """Try the chosen guards; return the number of those whose removal no test noticed.
+
+    With GPUOPS_CI=1, no test may be skipped.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("words", nargs="*", metavar="WORD")
     parser.add_argument("--sample", type=int, metavar="N", help="try N guards, chosen at random")
@@ -108,7 +112,7 @@ def main() -> int:
         shutil.copytree(ROOT, copy, ignore=ignored)
         for guard in chosen:
             word = verdict(guard, copy)
-            unproved += word.isupper()
+            unproved += word.isupper() or (word == "not tried" and os.environ.get("GPUOPS_CI") == "1")
             sys.stdout.write(f"{word:<13}  {guard.what} ({guard.file})\n")
             sys.stdout.flush()
     return unproved
