@@ -11,7 +11,7 @@ SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod ip
 	systemd-container debootstrap apt-utils gnupg vagrant nftables ipmitool openipmi
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test real format lint types check wheel docs bench system ground clean
+.PHONY: help demo test real promises format lint types check wheel docs bench system ground clean
 
 help:      ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -27,6 +27,10 @@ real: .venv/test.stamp ground      ## tests with real servers, networks and mach
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder tests/real --ignore tests/real/collective
 	$(BIN)/pytest -m root tests/lab tests/unit
 	$(BIN)/pytest -n 2 --dist loadfile -m long tests/lab tests/unit
+	$(BIN)/python tests/mutations/remove_guards.py --sample 6 --seed $$(date +%j)
+
+promises: .venv/test.stamp ground      ## remove each guard of docs/promises.md in a copy: its test must fail; half an hour
+	$(BIN)/python tests/mutations/remove_guards.py
 
 check: lint types test real wheel      ## everything that must hold before a change goes in
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import yaml
 from click.testing import CliRunner
 
 from gpuops.bandwidth import GIB, ExpectedBandwidth
@@ -37,6 +38,7 @@ from gpuops.shell import Command, Files, Question, Resources
 
 FOLDER = Path(__file__).parent
 SPECIMENS = FOLDER.parent / "tests" / "unit" / "checks"
+PROMISES = FOLDER.parent / "tests" / "mutations" / "promises.yml"
 _BUILT_IN = Catalogue()
 _PART = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -155,7 +157,7 @@ _SOURCES = re.compile(r"Sources?[^:.]*: .*?\.(?= [A-Z]|$)")
 def profiles() -> Iterator[str]:
     """Yield every built-in profile with its values."""
     for profile in _BUILT_IN.profiles().values():
-        yield from ("", f"### {profile.name}", "", profile.about[:1].upper() + profile.about[1:] + ".", "")
+        yield from ("", f"### {profile.name}", "", f"{_capitalized(profile.about)}.", "")
         yield from ("| key | value | grade | source |", "|---|---|---|---|")
         for key, expected in profile.values.items():
             yield f"| `{key}` | {expected.value} | {expected.grade} | {expected.source} |"
@@ -278,6 +280,23 @@ def faults() -> Iterator[str]:
     return iter(["```", CliRunner().invoke(program, ["lab", "faults"]).stdout.rstrip(), "```"])
 
 
+def promises() -> Iterator[str]:
+    """Yield every promise, with the guards whose removal its tests notice, and further tests of it."""
+    numbers = itertools.count(1)
+    for subject, entries in yaml.safe_load(PROMISES.read_text("utf-8")).items():
+        yield from ("", f"## {subject}", "")
+        for entry in entries:
+            yield f"{next(numbers)}. {entry['promise']}"
+            for guard in entry["guards"]:
+                yield f"    - {_capitalized(guard['what'])} (`{guard['file']}`): `{guard['test']}` fails without it."
+            yield from [f"    - Also tested: {_names(entry['more'])}."] if "more" in entry else []
+            yield from [f"    - Not tried: {entry['untried']}"] if "untried" in entry else []
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
@@ -336,7 +355,7 @@ _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
     for made in (
         *(layers, verbs, node_options, checks, catalogue, profiles, published, probes, texts, faults, false_drains),
-        *(launch_targets, tasks, playbooks),
+        *(launch_targets, tasks, playbooks, promises),
     )
 }
 

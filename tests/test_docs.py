@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 import click
 import pytest
+import yaml
 
 from gpuops import errors
 from gpuops.cli import program
@@ -105,6 +106,34 @@ def exit_codes(error):
 def test_every_exit_code_is_in_the_readme():
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", page("README.md"), re.MULTILINE)}
     assert told == {0, 1, 70, *exit_codes(errors.GpuopsError)}
+
+
+def functions(path):
+    """The tests in a file as pytest names them: ``test_x``, ``TestClass::test_x``."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        inner = [each.name for each in getattr(node, "body", []) if isinstance(each, ast.FunctionDef)]
+        yield from [node.name] if isinstance(node, ast.FunctionDef) else []
+        yield from [f"{node.name}::{name}" for name in inner] if isinstance(node, ast.ClassDef) else []
+
+
+PROMISES = [promise for group in yaml.safe_load(generator().PROMISES.read_text("utf-8")).values() for promise in group]
+
+
+def test_there_are_45_promises_and_few_have_a_part_that_is_not_tried():
+    assert len(PROMISES) == 45
+    assert sum("untried" in promise for promise in PROMISES) <= 3
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise["promise"][:60])
+def test_every_promise_has_guards_and_tests_that_exist(promise):
+    assert promise["guards"]
+    for guard in promise["guards"]:
+        text = page(guard["file"])
+        assert text.count(guard["remove"]) == 1, guard["what"]
+        assert text != text.replace(guard["remove"], guard.get("put", "")), guard["what"]
+    for test in (*(guard["test"] for guard in promise["guards"]), *promise.get("more", ())):
+        file, _, name = test.partition("::")
+        assert name in functions(ROOT / file), test
 
 
 def commands(text):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import sysconfig
@@ -53,6 +54,24 @@ def test_the_wheel_holds_the_engine_and_the_content_and_nothing_else(wheels, sou
     assert names == expected
     assert {"gpuops/py.typed", "gpuops/node/agent.py", "gpuops/content/checks/profiles/hgx-h100.yml"} <= names
     assert about == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
+
+
+FIXED = {
+    "cryptography": (44, 0, 1),  # CVE-2024-12797
+    "jinja2": (3, 1, 6),  # CVE-2025-27516
+    "paramiko": (3, 4),  # CVE-2023-48795
+    "pyyaml": (5, 4),  # CVE-2020-14343
+    "requests": (2, 32, 2),  # CVE-2024-35195
+    "urllib3": (2, 6, 3),  # CVE-2026-21441
+}
+"""The first release of each dependency without the vulnerabilities that bear on gpuops, and the latest of these."""
+
+
+def test_lower_bounds_have_the_security_fixes():
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    bounds = dict(re.findall(r'"([a-z0-9]+)>=([0-9.]+)"', text))
+    for name, fixed in FIXED.items():
+        assert tuple(map(int, bounds[name].split("."))) >= fixed, name
 
 
 def test_the_sdist_holds_what_building_and_testing_take(sdist):

@@ -203,6 +203,16 @@ def read_bytes(path: Path, most_bytes: int = _LARGEST_BYTES) -> bytes:
     return content
 
 
+def regular(path: Path) -> Path:
+    """Return ``path``; raise `DocumentError` for a device or a pipe, which may block a reader or never end.
+
+    For files that gpuops finds by itself. A user may name a pipe.
+    """
+    if exists(path) and not is_file(path):
+        raise DocumentError(Where(str(path)), "not a regular file")
+    return path
+
+
 def is_file(path: Path) -> bool:
     """Return whether there is a file; False also for a name that no file can have, for which pathlib raises."""
     return os.path.isfile(path)  # noqa: PTH113

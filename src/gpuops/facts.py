@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gpuops.document import is_directory, read_bytes
+from gpuops.document import Where, is_directory, read_bytes, regular
 from gpuops.errors import InputError
+from gpuops.inventory.names import check_host
 from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
@@ -115,7 +116,7 @@ def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
         document = json.loads(read_bytes(path, _MOST_BYTES).decode())
         if document["schema"] != SCHEMA:
             raise InputError(f"{path}: schema {document['schema']} is not {SCHEMA}; save the facts again")
-        node = _of_type("node", document["node"], str)
+        node = check_host(_of_type("node", document["node"], str), Where(str(path)), "node name")
         answers = [_restored(node, answer) for answer in document["answers"]]
         taken_at = dt.datetime.fromisoformat(document["taken_at"]).astimezone(dt.timezone.utc)
         profile = _of_type("profile", document.get("profile", ""), str) or None
@@ -160,6 +161,8 @@ def _saved_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.json")) if is_directory(folder) else []
     if not files:
         raise InputError(f"{folder}: no saved facts; to save some: {propose('facts', '--save', str(folder))}")
+    for file in files:
+        check_host(file.stem, Where(str(regular(file))), "node name")  # it will stand in launch files and commands
     return files
 
 

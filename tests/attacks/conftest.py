@@ -1,8 +1,12 @@
 """What attackers try, one file for each of them; every test states what is tried, and shows that it fails."""
 
+import contextlib
+import socket
 import subprocess
 import sys
+import threading
 
+import paramiko
 import pytest
 
 
@@ -35,6 +39,14 @@ def gpuops(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def loot(tmp_path):
+    """A file that the attacker's commands would create; it must not be there at the end."""
+    path = tmp_path / "loot"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
 def refused(gpuops):
     """Runs a command that must be refused in one sentence with exit 2 (or another code); returns the sentence."""
 
@@ -45,3 +57,72 @@ def refused(gpuops):
         return done.stderr
 
     return run
+
+
+class Impostor(paramiko.ServerInterface):
+    """An SSH server of the attacker's: it takes any password and key, notes them, and forwards to ``behind``."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def get_allowed_auths(self, _name):
+        return "publickey,password"
+
+    def check_auth_password(self, name, password):
+        self.server.stolen.append((name, password))
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_auth_publickey(self, name, key):
+        self.server.stolen.append((name, key.fingerprint))
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, *_):
+        return paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+
+    def check_channel_direct_tcpip_request(self, _number, _origin, destination):
+        self.server.asked.append(destination)
+        return paramiko.OPEN_SUCCEEDED if self.server.behind else paramiko.OPEN_FAILED_CONNECT_FAILED
+
+
+class Server:
+    """A server with a port and a key of its own. ``stolen`` are logins, ``asked`` are forwarded addresses."""
+
+    def __init__(self, behind=None):
+        self.key, self.behind = paramiko.ECDSAKey.generate(), behind
+        self.stolen, self.asked = [], []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def public(self):
+        """Its key as in known_hosts."""
+        return f"{self.key.get_name()} {self.key.get_base64()}"
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                threading.Thread(target=self.speak, args=(connection,), daemon=True).start()
+
+    def speak(self, connection):
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(self.key)
+            transport.start_server(server=Impostor(self))
+            while channel := transport.accept(20):
+                threading.Thread(target=self.behind, args=(channel,), daemon=True).start()
+
+
+@pytest.fixture
+def servers():
+    """Starts servers of the attacker's; ``behind`` is what a jump host connects a forwarded channel to."""
+    with contextlib.ExitStack() as at_the_end:
+
+        def start(behind=None):
+            server = Server(behind)
+            at_the_end.callback(server.listener.close)
+            at_the_end.callback(server.listener.shutdown, socket.SHUT_RDWR)
+            return server
+
+        yield start

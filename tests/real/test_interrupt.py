@@ -49,13 +49,13 @@ def test_every_node_answers(inventory):
     assert out == "n[0-2]\n  hi\n"
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_ends_the_program_and_what_it_started(inventory, processes, times):
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 1)])
+def test_ctrl_c_ends_the_program_and_what_it_started(inventory, processes, number, times):
     program = gpuops("run", "-i", inventory, "all", "--", "sleep 543 & sleep 543")
     assert wait_until(lambda: sum("sleep 543" in line for line in processes()) >= 6)
     began = time.monotonic()
     for _ in range(times):
-        os.kill(program.pid, signal.SIGINT)
+        os.kill(program.pid, number)
         time.sleep(0.2)
     out, err = program.communicate(timeout=30)
     assert time.monotonic() - began < 10
@@ -76,11 +76,12 @@ def test_ctrl_c_tells_who_had_not_answered(inventory, processes):
     assert "n[1-2]: interrupted before it answered" in out
 
 
-def test_a_killed_program_leaves_nothing_on_the_nodes(inventory, processes):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_a_killed_program_leaves_nothing_on_the_nodes(inventory, processes, number):
     program = gpuops("run", "-i", inventory, "all", "--", "sleep 765 & sleep 765")
     assert wait_until(lambda: sum("sleep 765" in line for line in processes()) >= 6)
-    program.kill()
-    program.communicate(timeout=30)
+    os.kill(program.pid, number)
+    assert program.communicate(timeout=30) == ("", "")
     assert wait_until(lambda: not any("765" in line for line in processes()), seconds=5)
 
 

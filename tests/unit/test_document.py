@@ -1,12 +1,13 @@
 import datetime as dt
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.document import Opaque, Where, dump, load, parse
+from gpuops.document import Opaque, Where, dump, load, parse, read_bytes
 from gpuops.errors import DocumentError
 
 
@@ -70,6 +71,13 @@ def test_files_must_be_utf8_text(tmp_path):
     assert complaint(lambda: load(path)) == f"{path}:1:1: not UTF-8 text; save it as UTF-8"
     assert complaint(lambda: load(tmp_path)) == f"{tmp_path}:1:1: cannot be read: is a directory"
     assert complaint(lambda: load(tmp_path / "none")).endswith("none:1:1: cannot be read: no such file or directory")
+
+
+def test_a_file_is_read_up_to_a_limit(tmp_path):
+    (tmp_path / "f").write_bytes(bytes(1 << 20))
+    assert len(read_bytes(tmp_path / "f", 1 << 20)) == 1 << 20
+    for path in (tmp_path / "f", Path("/dev/zero")):
+        assert complaint(lambda path=path: read_bytes(path, (1 << 20) - 1)).endswith("is this the right file?")
 
 
 def test_an_empty_document_is_nothing():

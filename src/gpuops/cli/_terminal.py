@@ -12,6 +12,7 @@ import shutil
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -354,9 +355,10 @@ def run_program(program: click.Group, *, debug: bool) -> int:
         os._exit(code)  # Ctrl-C within an exec, such as Jinja's, makes CPython end by the signal whatever we say
     except BrokenPipeError:
         return leave_stdout()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a bug, too, is one sentence and an exit code
         if debug and not isinstance(error, click.ClickException):
-            raise
+            for line in "".join(traceback.format_exception(error)).splitlines():  # without the values of variables
+                _complain(line, 70)
         return _complain_of(error)
     return code if isinstance(code, int) else 0
 
@@ -387,8 +389,8 @@ def leave_stdout() -> int:
 
 
 def _complain(sentence: str, code: int) -> int:
-    from gpuops.secret import redact
+    from gpuops.report.page import clean
 
     with contextlib.suppress(OSError):  # the exit code says it, too
-        click.echo(f"gpuops: {redact(sentence)}", err=True)
+        click.echo(f"gpuops: {clean(sentence)}", err=True)
     return code

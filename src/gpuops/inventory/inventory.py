@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import Opaque, Where, YamlNode, exists, is_directory, parse, read_text
+from gpuops.document import Opaque, Where, YamlNode, exists, is_directory, parse, read_text, regular
 from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft
 from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
@@ -185,7 +185,7 @@ def _sources(path: Path) -> list[Path]:
     for inner in _siblings(path):
         if inner.name[0] == "." or inner.name in _NOT_SOURCES or inner.name.endswith(("~", *_NOT_SOURCE_SUFFIXES)):
             continue
-        files += _sources(inner)
+        files += _sources(inner) if inner.is_dir() else [regular(inner)]
     return files
 
 

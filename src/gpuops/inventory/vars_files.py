@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuops.document import YamlNode, parse, read_text
+from gpuops.document import YamlNode, parse, read_text, regular
 
 _SUFFIXES = ("", ".yml", ".yaml", ".json")
 
@@ -27,7 +27,7 @@ class VarsFiles:
         return merged
 
     def _read_file(self, path: Path) -> dict[str, YamlNode]:
-        text = read_text(path)
+        text = read_text(regular(path))
         if text.startswith("$ANSIBLE_VAULT;"):
             self.warnings.append(f"{path}:1:1: encrypted by ansible-vault, so gpuops ignores its variables")
             return {}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import is_file, read_bytes
+from gpuops.document import is_file, read_bytes, regular
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.playbook.task import Change
 from gpuops.project import shortest
@@ -178,11 +178,11 @@ def read(path: Path) -> Iterator[Line]:
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    return read_bytes(path, _MOST_BYTES).split(b"\n")[:-1]
+    return read_bytes(regular(path), _MOST_BYTES).split(b"\n")[:-1]
 
 
 def _verified(path: Path) -> tuple[Line, ...]:
-    """Return the lines of a journal that is about to be continued; raise `InputError` if it was modified."""
+    """Return the lines of a journal that a run is about to rely on; raise `InputError` if it was modified."""
     verify(path)
     return tuple(read(path))
 
@@ -286,7 +286,7 @@ def _summary(run: str, lines: list[Line]) -> RunSummary:
 
 def failed(path: Path) -> list[str]:
     """Return the nodes that failed in a run; raise `InputError` if the run is unfinished or no node failed."""
-    last = list(read(path))[-1:]
+    last = _verified(path)[-1:]
     if not last or last[0]["event"] != "end":
         raise InputError(f"{path}: that run is unfinished; continue it with --resume {path.parent.name}")
     nodes: list[str] = last[0]["failed"]

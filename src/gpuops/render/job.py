@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,14 +10,23 @@ from gpuops.errors import TemplateError
 from gpuops.layout import Engine
 from gpuops.placement import Placement
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Env:
-    """One environment variable of the job, and the reason for its value."""
+    """One environment variable of the job, and the reason for its value.
+
+    Raise `TemplateError` for a name that a shell would not take: templates quote values, but cannot quote names.
+    """
 
     name: str
     value: str
     reason: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise TemplateError(f"an environment variable must have a name such as NCCL_DEBUG, found {self.name!r}")
 
 
 @dataclass(frozen=True)

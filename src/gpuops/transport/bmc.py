@@ -105,7 +105,7 @@ def _credentials(bmc: Bmc | None) -> tuple[Bmc, Secret]:
 def _password_in(path: Path) -> Secret:
     """Return the first line of a file that only its owner may read."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe must not block
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BmcError(f"bmc_password_file {path} is not a regular file")

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from gpuops.document import exists, is_file
 from gpuops.errors import OutputError
 from gpuops.replacing import file_lock, write_atomic
 
+_MOST_BYTES = 64 << 20  # a hundred thousand servers with five keys each; a file that grows cannot take more
 DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
 
@@ -60,11 +62,15 @@ class KnownHosts:
             self._read(Path(file).expanduser())
 
     def _read(self, path: Path) -> None:
-        try:
-            text = path.read_text("utf-8", "replace")
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        if not is_file(path):
+            self.warnings += [f"{path}: not a regular file; it is skipped"] if exists(path) else []
             return
-        for number, line in enumerate(text.split("\n"), 1):
+        try:
+            with path.open("rb") as file:
+                content = file.read(_MOST_BYTES)
+        except PermissionError:
+            return
+        for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
             if line.strip() and not line.lstrip().startswith("#"):
                 self._add(line.split(), f"{path}:{number}")
 

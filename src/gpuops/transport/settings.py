@@ -14,6 +14,7 @@ from pathlib import Path
 
 import paramiko
 
+from gpuops.document import exists, read_bytes, regular
 from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.permissions import others_may_write
@@ -167,12 +168,10 @@ _BEYOND = {"exec", "localnetwork", "tagged", "command", "version", "sessiontype"
 
 def _config_lines(path: str) -> Iterator[str]:
     _refuse_foreign(path)
-    try:
-        text = Path(path).expanduser().read_text("utf-8", "replace")
-    except FileNotFoundError:
+    file = Path(path).expanduser()
+    if path == os.devnull or not exists(file):
         return
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    text = read_bytes(regular(file)).decode("utf-8", "replace")
     yield from (line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
 
 

@@ -26,9 +26,11 @@ import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 from paramiko.transport import Transport
 
+from gpuops.document import read_bytes, regular
 from gpuops.errors import (
     AuthenticationError,
     ConnectError,
+    DocumentError,
     HostKeyError,
     IncompatibleError,
     LostError,
@@ -283,7 +285,9 @@ def _keys(settings: Settings) -> Iterator[tuple[str, paramiko.PKey]]:
 def _load_key(path: str) -> paramiko.PKey | str:
     """Return a private key, parsed once per process; the reason if it is missing, encrypted or of an unknown type."""
     try:
-        return paramiko.PKey.from_path(Path(path).expanduser())
+        return paramiko.PKey.from_path(regular(Path(path).expanduser()))
+    except DocumentError as error:
+        return error.what
     except (paramiko.PasswordRequiredException, TypeError):  # cryptography raises TypeError without a passphrase
         return "encrypted; ssh-add it"
     except OSError as error:
@@ -296,8 +300,8 @@ def _public_keys(settings: Settings) -> set[bytes]:
     """Return the public keys beside the configured key files: an agent may have the private ones."""
     blobs = set()
     for path in settings.key_files:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            blobs.add(base64.b64decode(Path(f"{path}.pub").expanduser().read_text().split()[1]))
+        with contextlib.suppress(DocumentError, ValueError, IndexError):
+            blobs.add(base64.b64decode(read_bytes(regular(Path(f"{path}.pub").expanduser())).split()[1]))
     return blobs
 
 

@@ -12,7 +12,7 @@ from tests.program import run_gpuops
 from tests.unit.test_store_runs import finding, gpu, record, visit
 
 from gpuops.report.page import Page
-from gpuops.report.past.history import fleet_lines, sparkline
+from gpuops.report.past.history import fleet_lines, sparkline, to_csv
 from gpuops.report.past.wording import format_days
 from gpuops.results.history import FailureRecord, FleetHistory
 from gpuops.store import Runs
@@ -136,6 +136,14 @@ def test_csv_has_a_row_for_each_point(project):
     assert heat == [40.0, 41.0, 44.0, 49.0, 56.0, 65.0]
     fleet = run_gpuops("history", "-i", "prod.yml", "--format", "csv", cwd=project).stdout
     assert "node,n1,2," in fleet
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\x1b[31m=x", "a\nb,c"])
+def test_csv_has_no_formula_and_no_control_character_of_a_node(name):
+    text = to_csv(FleetHistory(1, (), (), (FailureRecord(name, 1, 2.0),)))
+    _, (_, cell, *_) = csv.reader(io.StringIO(text))
+    assert cell[0] not in "=+-@"
+    assert cell.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import pytest
 
 from gpuops.cli import _terminal
 from gpuops.cli._terminal import Terminal
+from gpuops.errors import InputError
 from gpuops.events import GateDone, Progress, RoundStarted
+from gpuops.secret import Secret
 
 
 @pytest.fixture
@@ -78,3 +80,31 @@ def test_gates_are_listed_unless_the_result_is_a_document(terminal, written):
     terminal.lists_gates = False
     terminal(event)
     assert not any("gpu01" in piece for piece in written)
+
+
+@pytest.mark.parametrize(("debug", "has_lines"), [(True, True), (False, False)])
+def test_traceback_shows_the_code_and_neither_values_nor_secrets(capsys, monkeypatch, debug, has_lines):
+    secret = Secret("correct horse")
+
+    @click.group(invoke_without_command=True)
+    def program():
+        local = secret.reveal() + " battery"
+        raise RuntimeError(f"it refused {secret.reveal()}") from ValueError(local[:7] + " is fine")
+
+    monkeypatch.setattr("sys.argv", ["gpuops"])
+    assert _terminal.run_program(program, debug=debug) == 70
+    said = capsys.readouterr().err
+    assert ("in program" in said) is has_lines
+    assert "correct horse" not in said
+    assert "battery'" not in said
+    assert "it refused *****" in said
+
+
+def test_debug_keeps_the_exit_code_of_an_error(capsys, monkeypatch):
+    @click.group(invoke_without_command=True)
+    def program():
+        raise InputError("no such thing")
+
+    monkeypatch.setattr("sys.argv", ["gpuops"])
+    assert _terminal.run_program(program, debug=True) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "gpuops: no such thing"

@@ -20,6 +20,14 @@ def test_the_password_goes_to_sudos_prompt_and_the_command_reads_nothing(user_no
     assert sudo.tried == WORD + "\n"
 
 
+@pytest.mark.parametrize("password", [WORD, None])
+def test_a_whole_script_runs_as_root(user_node, sudo, password):
+    sudo.tell(mode="ask" if password else "nopasswd")
+    line = "cd /usr && pwd && echo root=$STUB_ROOT; true | echo root=$STUB_ROOT"
+    answer = user_node(password).run(Command(("sh", "-c", line), become="always"))
+    assert answer.out == "/usr\nroot=yes\nroot=yes\n"
+
+
 def test_the_commands_own_stdin_reaches_it_behind_the_password(user_node, sudo):
     command = Command(ROOT.words, become="always", stdin="first\nsecond\n" + "x" * 100_000)
     answer = user_node(WORD).run(command)

@@ -11,6 +11,28 @@ def test_a_reboot_is_proved_by_a_new_boot(world, steps):
     assert world.node.done == ["reboot", "put a 1"]
 
 
+def test_a_node_that_still_answers_from_its_old_boot_is_not_back(world, monkeypatch, steps):
+    node, polls = world.node, []
+
+    def reboot(_command):
+        node.done.append("reboot")
+        polls.append(0)
+        return (0,)
+
+    def answer(question):
+        if polls and question == rebooting.BOOT_ID:
+            polls[0] += 1
+            if polls[0] == 4:  # systemd had services to stop
+                node.boots, node.lock = 1, ""
+        return type(node).answer(node, question)
+
+    monkeypatch.setattr(node, "_systemd_run", reboot, raising=False)
+    monkeypatch.setattr(node, "answer", answer, raising=False)
+    record = world.run(steps("reboot: {reason: a new kernel}", "put: {key: a, value: '1'}"))
+    assert world.statuses(record) == [("reboot", "changed"), ("put", "changed")]
+    assert (polls[0] >= 4, node.boots) == (True, 1)
+
+
 def test_how_a_node_came_back_from_a_reboot_and_who_asked_for_it_is_in_the_journal(world, steps):
     world.node.system = "degraded"
     world.run(steps("reboot: {reason: a new kernel}"))

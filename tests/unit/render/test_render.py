@@ -1,6 +1,7 @@
 import json
 import os
 import stat
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -136,6 +137,21 @@ def test_a_name_of_several_lines_is_refused(wrong):
         Job(**wrong)
 
 
+@pytest.mark.parametrize("name", ["", "1A", "A B", "A=1", "A;id", "$(id)", "-n", "É", "A\n"])
+def test_a_variable_is_refused_if_a_shell_would_not_take_its_name(name):
+    with pytest.raises(TemplateError, match="must have a name such as NCCL_DEBUG"):
+        Env(name, "1", "asked for")
+
+
+@pytest.mark.parametrize("value", ["$(id)", "`id`", "; id", "a b", "'", '"', "\\", "a\nb", "é"])
+def test_the_value_of_a_variable_reaches_its_program_unchanged(value, tmp_path):
+    files = render(find_target("env"), placed(), Job(env=(Env("GPUOPS_TEST", value, "asked for"),)))
+    write(files, tmp_path)
+    line = '. ./env.sh && printf %s "$GPUOPS_TEST"'
+    done = subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, capture_output=True, check=True)
+    assert done.stdout.decode() == value
+
+
 def test_nodes_that_share_an_address_go_by_their_names(project):
     target = one_file(project, "{% for n in nodes %}{{ n.address }} {% endfor %}{{ job.master }}")
     assert render(target, placed(), Job())[0].text == "addr-n1 addr-n2 addr-n1"
@@ -223,13 +239,14 @@ def test_nothing_leaves_the_folder(tmp_path, path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in"]
 
 
-def test_a_link_at_the_target_is_not_followed(tmp_path):
-    (tmp_path / "victim").write_text("old")
+@pytest.mark.parametrize("victim", ["victim", "in/victim"])
+def test_a_link_at_the_target_is_not_followed(tmp_path, victim):
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a").symlink_to(tmp_path / "victim")
+    (tmp_path / victim).write_text("old")
+    (tmp_path / "in" / "a").symlink_to(tmp_path / victim)
     with pytest.raises(OutputError):
         write([Rendered("a", 0o644, "x")], tmp_path / "in", force=True)
-    assert (tmp_path / "victim").read_text() == "old"
+    assert (tmp_path / victim).read_text() == "old"
 
 
 def test_each_variable_has_a_reason():

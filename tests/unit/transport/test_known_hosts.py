@@ -2,6 +2,7 @@ import base64
 import hashlib
 import hmac
 import multiprocessing
+import os
 import struct
 import subprocess
 
@@ -229,3 +230,12 @@ def test_a_damaged_key_is_one_warning_however_often_it_is_looked_up(tmp_path):
     for _ in range(3):
         assert known_hosts.keys("n1") == []
     assert known_hosts.warnings == [f"{tmp_path}/hosts:1: malformed key; the line is skipped"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_may_never_end_is_not_read_and_that_is_reported(tmp_path, kind):
+    path = tmp_path / "known"
+    {"pipe": os.mkfifo, "device": lambda p: p.symlink_to("/dev/zero"), "folder": os.mkdir}[kind](path)
+    known = KnownHosts((str(path), str(tmp_path / "none")))
+    assert known.warnings == [f"{path}: not a regular file; it is skipped"]
+    assert known.keys("gpu01") == []

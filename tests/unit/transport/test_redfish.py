@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import pathlib
 import socket
 import sys
@@ -305,7 +306,9 @@ class TestSettings:
             file.write_text(text)
             assert "has no password" in refused(bmc.ask(password=None, password_file=str(file)))
         assert "No such file" in refused(bmc.ask(password=None, password_file=str(tmp_path / "gone")))
-        assert "is not a regular file" in refused(bmc.ask(password=None, password_file="/dev/null"))
+        os.mkfifo(tmp_path / "pipe")
+        for path in ("/dev/null", str(tmp_path / "pipe")):
+            assert "is not a regular file" in refused(bmc.ask(password=None, password_file=path))
         assert {auth for _, _, auth, _ in bmc.requests} == {BASIC}
 
     def test_password_in_the_environment(self, bmc, monkeypatch):

@@ -1,4 +1,6 @@
 import getpass
+import os
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpuops.errors import InputError
 from gpuops.secret import Secret
+from gpuops.transport import ssh
 from gpuops.transport.settings import resolve
 
 
@@ -149,7 +152,7 @@ def test_an_odd_configuration_is_one_sentence(configured, text, said):
 
 def test_an_unreadable_configuration_is_one_sentence(home, a_host):
     (home / ".ssh" / "folder").mkdir()
-    with pytest.raises(InputError, match=r"folder: cannot be read: Is a directory"):
+    with pytest.raises(InputError, match=r"folder:1:1: not a regular file"):
         resolve(a_host(), config_file=str(home / ".ssh" / "folder"))
 
 
@@ -186,3 +189,15 @@ def test_no_configuration_raises_anything_else(tmp_path, a_host, text):
     except InputError as error:
         said = str(error)
     assert str(path) in said or said.startswith("n1: ")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_key_file_that_may_never_end_is_not_read(tmp_path, kind):
+    path = tmp_path / "key"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    assert ssh._load_key(str(path)) == "not a regular file"
+    path.rename(tmp_path / "other.pub")
+    assert ssh._public_keys(SimpleNamespace(key_files=(str(tmp_path / "other"),))) == set()

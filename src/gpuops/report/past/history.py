@@ -212,12 +212,18 @@ def to_csv(history: History) -> str:
     if isinstance(history, FleetHistory):
         rows.writerow(("kind", "name", "failures", "days_watched", "median_days_between"))
         for kind, records in (("node", history.nodes), ("part", history.parts), ("model", history.models)):
-            rows.writerows((kind, r.name, r.failures, f"{r.days:.3f}", r.median_days) for r in records)
+            rows.writerows((kind, _cell(r.name), r.failures, f"{r.days:.3f}", r.median_days) for r in records)
         return text.getvalue()
     rows.writerow(("time", "figure", "value"))
     for name, points in _figures(history).items():
-        rows.writerows((f"{at:%Y-%m-%dT%H:%M:%SZ}", name, value) for at, value in points)
+        rows.writerows((f"{at:%Y-%m-%dT%H:%M:%SZ}", _cell(name), value) for at, value in points)
     return text.getvalue()
+
+
+def _cell(text: str) -> str:
+    """Return a text of a node for a cell: a spreadsheet must not take it for a formula (OWASP: CSV injection)."""
+    shown = clean(text)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 
 
 def _figures(history: NodeHistory | PartHistory | LinkHistory) -> Mapping[str, Points]:
