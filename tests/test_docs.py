@@ -117,6 +117,13 @@ def commands(text):
         yield shlex.split(re.split(r" # |   |[|>…]", line)[0])[1:]
 
 
+@by_name(PAGES)
+def test_code_block_has_one_command_in_a_line(path):
+    for block in re.findall(r"^```\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            assert not re.search(r"#.* gpuops [a-z-]+ \S*\w+ -", line), f"{path.name}: two commands in a line: {line}"
+
+
 @by_name(TOLD)
 def test_what_is_printed_can_be_typed(path):
     for words in commands(path.read_text("utf-8")):
