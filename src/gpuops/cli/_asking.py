@@ -30,6 +30,13 @@ def age_of(ctx: click.Context, param: object, text: str) -> float:
     return 0.0 if ctx.meta.get(_FRESH) else seconds_of(ctx, param, text)
 
 
+def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
+    """Return ``text``; `click.BadParameter` if it is empty, as an unset variable of a shell is: it would mean all."""
+    if text is not None and not text.strip():
+        raise click.BadParameter("it is empty; is a variable of your shell unset?")
+    return text
+
+
 def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
     """Return the words of ``a,b,c``."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
