@@ -71,3 +71,19 @@ def confirmed(question: str) -> bool:
             raise
     click.echo(err=True)
     return False
+
+
+def unexpected(ctx: click.Context, extra: Sequence[str]) -> str:
+    """Return the error for words beyond the arguments; it proposes one pattern if the last argument is a pattern."""
+    last = next((param for param in reversed(ctx.command.params) if isinstance(param, click.Argument)), None)
+    words = [ctx.params.get(last.name or ""), *extra] if last and "PATTERN" in last.make_metavar(ctx) else []
+    hint = f"; several hosts are one PATTERN: {','.join(map(str, words))}" if words else ""
+    return f'unexpected argument "{extra[0]}"{hint}'
+
+
+def in_our_words(error: click.ClickException, message: str) -> str:
+    """Return a message of click with the quotes of other messages, and without the names of its types."""
+    if not isinstance(error, (click.BadParameter, click.NoSuchOption, click.BadOptionUsage)):
+        return message
+    quoted = re.sub(r"'([^'\"]*)'", r'"\1"', message)
+    return quoted.replace("valid integer range", "valid integer").replace("valid float range", "valid number")

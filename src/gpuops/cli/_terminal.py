@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops.cancellation import ignore_signals, raise_on_signals
+from gpuops.cli._asking import in_our_words, unexpected
 from gpuops.errors import GpuopsError, OutputError, explain_system, format_count, is_raised_in
 from gpuops.reasons import EXIT_MEANINGS
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 _MOST_LOCKED = 3
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
-_OF_CLICK = (click.BadParameter, click.NoSuchOption, click.BadOptionUsage)
 _SUMMARY = re.compile(r'^def command\(.*?^    """(.+?)\.?(?:""")?$', re.DOTALL | re.MULTILINE)
 _SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml", "yaml": ".yml", "csv": ".csv"}
 
@@ -68,17 +68,9 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, but propose one pattern if there are more words than arguments."""
-        if ctx.allow_extra_args or ctx.resilient_parsing:
-            return super().parse_args(ctx, args)
-        ctx.allow_extra_args = True
+        is_strict, ctx.allow_extra_args = not (ctx.allow_extra_args or ctx.resilient_parsing), True
         extra = super().parse_args(ctx, args)
-        ctx.allow_extra_args = False
-        if extra:
-            last = next((p for p in reversed(self.params) if isinstance(p, click.Argument)), None)
-            words = [ctx.params.get(last.name or ""), *extra] if last and "PATTERN" in last.make_metavar(ctx) else []
-            hint = f"; several hosts are one PATTERN: {','.join(map(str, words))}" if words else ""
-            ctx.fail(f'unexpected argument "{extra[0]}"{hint}')
-        return extra
+        return ctx.fail(unexpected(ctx, extra)) if extra and is_strict else extra
 
 
 class WithWords(Command):
@@ -381,8 +373,8 @@ def _complain_of(error: Exception) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     if isinstance(error, click.ClickException):
-        message = " ".join(error.format_message().replace(". Choose from:", "; choose from").split()).rstrip(".")
-        message = _in_our_words(message) if isinstance(error, _OF_CLICK) else message
+        words = error.format_message().replace(". Choose from:", "; choose from").split()
+        message = in_our_words(error, " ".join(words).rstrip("."))
         return _complain(message[:1].lower() + message[1:], 2)
     if isinstance(error, GpuopsError):
         return _complain(str(error), error.exit_code)
@@ -394,12 +386,6 @@ def _complain_of(error: Exception) -> int:
     if isinstance(error, OSError) and (why := explain_system(error)):
         return _complain(why, 2)
     return _complain(f"{blame(error)}; run again with --debug and report it", 70)
-
-
-def _in_our_words(message: str) -> str:
-    """Return a message of click with the quotes of other messages, and without the names of its types."""
-    quoted = re.sub(r"'([^'\"]*)'", r'"\1"', message)
-    return quoted.replace("valid integer range", "valid integer").replace("valid float range", "valid number")
 
 
 def leave_stdout() -> int:
