@@ -109,7 +109,9 @@ def _paragraphs(text: str) -> Iterator[str]:
 def _option(option: click.Option) -> str:
     choices = "|".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
     value = "" if option.is_flag or option.count else f" {option.metavar or choices or option.type.name.upper()}"
-    default = f"Default: {option.default}." if option.show_default else ""
+    default = (
+        f"Default: {option.default}." if option.show_default and isinstance(option.default, (str, int, float)) else ""
+    )
     return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
 
 

@@ -22,6 +22,7 @@ from gpuops.playbook.planning import plan
 from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.probes import every_probe
 from gpuops.profile import NO_PROFILE, known, load
+from gpuops.reasons import EXIT_MEANINGS
 from gpuops.report import format_names
 from gpuops.shell import Completed
 
@@ -104,8 +105,29 @@ def exit_codes(error):
 
 
 def test_every_exit_code_is_in_the_readme():
-    told = {int(code) for code in re.findall(r"^\| (\d+) \|", page("README.md"), re.MULTILINE)}
-    assert told == {0, 1, 70, *exit_codes(errors.GpuopsError)}
+    told = {int(code): text for code, text in re.findall(r"^\| (\d+) \| (.*) \|$", page("README.md"), re.MULTILINE)}
+    assert set(told) == {0, 1, 70, *exit_codes(errors.GpuopsError)}
+    assert told == EXIT_MEANINGS
+
+
+def test_every_module_that_is_named_exists_with_what_it_defines():
+    for file, name in re.findall(r"`([\w/]+\.py): ([\w.]+)`", page("docs/how-a-fault-is-found.md")):
+        code = page(f"src/gpuops/{file}")
+        assert re.search(rf"(def|class) {name.split('.')[-1]}\b", code), f"{file} has no {name}"
+
+
+def test_every_verb_that_needs_an_inventory_is_named():
+    (named,) = re.findall(r"commands that only look use this machine;(.*?)end with", page("docs/cli.md"), re.DOTALL)
+    folder = ROOT / "src" / "gpuops" / "cli"
+    verbs = [
+        path for path in folder.rglob("*.py") if path.name != "_options.py" and "chosen(cluster" in path.read_text()
+    ]
+    for path in verbs:
+        assert f"`{' '.join(path.relative_to(folder).with_suffix('').parts)}`" in named
+
+
+def test_no_default_is_an_internal_name():
+    assert "Sentinel" not in page("docs/cli.md")
 
 
 def functions(path):
@@ -144,6 +166,13 @@ def commands(text):
     lines += [" ".join(found.split()) for found in re.findall(r"`(gpuops [a-z-][^`]*)`", text)]
     for line in lines:
         yield shlex.split(re.split(r" # |   |[|>…]", line)[0])[1:]
+
+
+@by_name(PAGES)
+def test_code_block_has_one_command_in_a_line(path):
+    for block in re.findall(r"^```\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            assert not re.search(r"#.* gpuops [a-z-]+ \S*\w+ -", line), f"{path.name}: two commands in a line: {line}"
 
 
 @by_name(TOLD)

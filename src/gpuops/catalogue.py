@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from gpuops.content import ByName, ContentFile, listing
 from gpuops.errors import InputError
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command, Completed
+from gpuops.shell import Command, Completed, Files, Question
 
 if TYPE_CHECKING:
     from gpuops.judging import Check, Waiver
@@ -161,7 +162,17 @@ def _escaped(argument: str) -> str:
 
 def _answers(probes: Mapping[str, Probe[Any]]) -> Iterator[tuple[str, Kind]]:
     for name, probe in probes.items():
-        yield name, Kind(str(probe.question), partial(_read_answer, probe))
+        yield name, Kind(_in_brief(probe.question), partial(_read_answer, probe))
+
+
+def _in_brief(question: Question) -> str:
+    """Return what prints an answer, in one short line."""
+    if isinstance(question, Files):
+        first, *more = question.globs
+        return f"cat {first}" + (f" and {len(more)} more" if more else "")
+    if isinstance(question, Command) and question.words[:2] == ("sh", "-c"):
+        return shlex.join(question.root_words) or "a script, see docs/probes.md"
+    return str(question)
 
 
 def _read_answer(probe: Probe[Any], text: str) -> object:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -130,12 +131,17 @@ class YamlNode:
             raise self.fail(f"{what} is expected, found {self.kind}")
         return _BOOLEANS[text]
 
-    def only(self, keys: Iterable[str], inside: str) -> dict[str, YamlNode]:
-        """Return the entries; raise `DocumentError` for a key that is not one of ``keys``."""
+    def only(
+        self, keys: Iterable[str], inside: str, instead: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, YamlNode]:
+        """Return the entries; raise `DocumentError` for a key that is not one of ``keys``.
+
+        ``instead`` has the key that is meant by another name.
+        """
         allowed = list(keys)
         for key in self.map():
             if key not in allowed:
-                near = did_you_mean(key, allowed) or f"; known: {', '.join(allowed)}"
+                near = did_you_mean(instead.get(key, key), allowed) or f"; known: {', '.join(allowed)}"
                 raise DocumentError(self.keys[key], f'unknown key "{key}" {inside}{near}')
         return self.map()
 

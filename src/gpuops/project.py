@@ -190,10 +190,13 @@ def load_project(folder: Path | None = None) -> Project:
     for each in (path, folder):
         why, do = distrust(each)
         if why:
-            raise ContentError(f"{shortest(each)}: {FILE} is not read, because this is {why}; {do}")
+            raise ContentError(
+                f"{shortest(path)}: not read, because {'its directory' if each == folder else 'it'} is {why}; {do}"
+            )
     keys = load(shortest(path)).only(
         ("inventory", "fanout", "fail_on", "store", "scheduler", "lease", "shadow", "max_closed", *_KEPT),
         f"in {FILE}",
+        {"forks": "fanout"},  # the name of the option, and Ansible's
     )
     caps = keys["max_closed"].only(("run", "day"), "in max_closed") if "max_closed" in keys else {}
     if "lease" in keys and keys["lease"].text() != default.lease and _scheduler(keys) != "slurm":

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 _ASKED_OF_SAVED = ("validate", "profiles", "topology", "allreduce", "place", "render")
-_WITHOUT_LOGIN = ("inventory",)
+_WITHOUT_LOGIN = ("inventory", "runs", "diff", "history", "why", "journal", "state list", "state show")
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class HostOptions:
     saved: str = ""
     passwords: tuple[str, ...] = ()
 
-    def words(self, command: str) -> tuple[str, ...]:
-        """Return the options that ``command`` needs to mean the same hosts."""
+    def words(self, command: str, *rest: str) -> tuple[str, ...]:
+        """Return the options that ``command``, followed by the words ``rest``, needs to mean the same hosts."""
         inventory = ("-i", self.inventory) if self.inventory else ()
         saved = ("--from", self.saved) if self.saved and not inventory and command in _ASKED_OF_SAVED else ()
-        return (*inventory, *saved, *(() if saved or command in _WITHOUT_LOGIN else self.passwords))
+        logs_in_nowhere = command in _WITHOUT_LOGIN or " ".join((command, *rest[:1])) in _WITHOUT_LOGIN
+        return (*inventory, *saved, *(() if saved or logs_in_nowhere else self.passwords))
 
 
 _options: ContextVar[HostOptions] = ContextVar("_options", default=HostOptions())  # noqa: B039 - it is frozen
@@ -56,4 +57,4 @@ def propose(command: str, *words: str) -> str:
     The options stand before a ``--`` among the words: what follows it belongs to another program.
     """
     end = words.index("--") if "--" in words else len(words)
-    return shlex.join(("gpuops", command, *words[:end], *_options.get().words(command), *words[end:]))
+    return shlex.join(("gpuops", command, *words[:end], *_options.get().words(command, *words), *words[end:]))

@@ -25,6 +25,7 @@ LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
         ("launches", ("render", "gpu01,gpu02", "-t", "torchrun,slurm", "--layout", "dp=2,tp=8")),
         ("preflight", ("preflight", "gpu01,gpu02")),
         ("report", ("validate",)),
+        ("answers", ("trust", "gpu01")),
         ("values", ("facts", "gpu01")),
         ("repair", ("fix", "clock", "gpu01")),
     ],

@@ -204,7 +204,7 @@ def test_a_wrong_waiver_is_refused_with_its_place(tmp_path, monkeypatch, old, ne
 def test_waivers_that_anybody_may_write_are_refused(tmp_path):
     (tmp_path / "waivers.yml").write_text(RIGHT)
     (tmp_path / "waivers.yml").chmod(0o666)
-    with pytest.raises(ContentError, match=r"waivers.yml is not read, because this is writable by others; fix it with"):
+    with pytest.raises(ContentError, match=r"waivers.yml: not read, because it is writable by others; fix it with"):
         load_waivers(tmp_path, ["bad"], TODAY)
 
 

@@ -92,7 +92,7 @@ def owned_by_another(path, monkeypatch):
 def test_a_file_of_another_user_is_not_believed(tmp_path, monkeypatch, what):
     (tmp_path / "gpuops.yml").write_text("inventory: prod.yml\n")
     owned_by_another(tmp_path / what, monkeypatch)
-    with pytest.raises(ContentError, match=r"is not read, because this is owned by another user; copy it"):
+    with pytest.raises(ContentError, match=r"not read, because (it|its directory) is owned by another user; copy it"):
         load_project(tmp_path)
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_everyone_may_write_is_not_believed(tmp_path, what):
     (tmp_path / "gpuops.yml").write_text("inventory: prod.yml\n")
     (tmp_path / what).chmod(0o777)
     with pytest.raises(
-        ContentError, match=r"is not read, because this is writable by others; fix it with: chmod go-w "
+        ContentError, match=r"not read, because (it|its directory) is writable by others; fix it with: chmod go-w "
     ):
         load_project(tmp_path)
 
@@ -234,3 +234,10 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, text, where, said):
     with pytest.raises(DocumentError, match=said) as caught:
         load_project(tmp_path)
     assert where in str(caught.value)
+
+
+def test_name_of_the_option_proposes_the_setting(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "gpuops.yml").write_text("forks: 3\n")
+    with pytest.raises(DocumentError, match=r'unknown key "forks" in gpuops.yml; did you mean "fanout"\?'):
+        load_project(tmp_path)

@@ -31,6 +31,9 @@ def test_command_is_quoted_for_a_shell():
         (HostOptions("prod.yml", "monday"), ("validate",), "gpuops validate -i prod.yml"),
         (HostOptions("prod.yml", passwords=("-K",)), ("fix", "clock", "n1"), "gpuops fix clock n1 -i prod.yml -K"),
         (HostOptions("a,b", passwords=("-k",)), ("inventory", "graph"), "gpuops inventory graph -i a,b"),
+        (HostOptions("a,b", passwords=("-k",)), ("runs", "list"), "gpuops runs list -i a,b"),
+        (HostOptions("a,b", passwords=("-k",)), ("state", "show", "n1"), "gpuops state show n1 -i a,b"),
+        (HostOptions("a,b", passwords=("-k",)), ("state", "set", "n1", "rma"), "gpuops state set n1 rma -i a,b -k"),
     ],
 )
 def test_command_has_only_options_that_it_takes(options, words, command):

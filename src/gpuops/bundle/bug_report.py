@@ -42,7 +42,7 @@ if [ ! -e "$1/ended" ]; then
 fi 2>/dev/null
 rm -rf -- "$1"
 """
-# It survives the script, because nobody else would clear up once the connection is lost. Whoever reads from the folder
+# It survives the script, because nothing else would clear up once the connection is lost. Whoever reads from the folder
 # leaves a file there, so that it goes on waiting.
 _GUARD = f"""\
 n=0

@@ -30,6 +30,13 @@ def age_of(ctx: click.Context, param: object, text: str) -> float:
     return 0.0 if ctx.meta.get(_FRESH) else seconds_of(ctx, param, text)
 
 
+def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
+    """Return ``text``; `click.BadParameter` if it is empty, as an unset variable of a shell is: it would mean all."""
+    if text is not None and not text.strip():
+        raise click.BadParameter("it is empty; is a variable of your shell unset?")
+    return text
+
+
 def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
     """Return the words of ``a,b,c``."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
@@ -64,3 +71,19 @@ def confirmed(question: str) -> bool:
             raise
     click.echo(err=True)
     return False
+
+
+def unexpected(ctx: click.Context, extra: Sequence[str]) -> str:
+    """Return the error for words beyond the arguments; it proposes one pattern if the last argument is a pattern."""
+    last = next((param for param in reversed(ctx.command.params) if isinstance(param, click.Argument)), None)
+    words = [ctx.params.get(last.name or ""), *extra] if last and "PATTERN" in last.make_metavar(ctx) else []
+    hint = f"; several hosts are one PATTERN: {','.join(map(str, words))}" if words else ""
+    return f'unexpected argument "{extra[0]}"{hint}'
+
+
+def in_our_words(error: click.ClickException, message: str) -> str:
+    """Return a message of click with the quotes of other messages, and without the names of its types."""
+    if not isinstance(error, (click.BadParameter, click.NoSuchOption, click.BadOptionUsage)):
+        return message
+    quoted = re.sub(r"'([^'\"]*)'", r'"\1"', message)
+    return quoted.replace("valid integer range", "valid integer").replace("valid float range", "valid number")

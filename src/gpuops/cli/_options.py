@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._asking import age_of, fresh_option, scopes_of, seconds_of, variables_of, words_of
+from gpuops.cli._asking import age_of, fresh_option, not_empty, scopes_of, seconds_of, variables_of, words_of
 from gpuops.cli._terminal import log_to_stderr, tell, terminal
 from gpuops.proposal import HostOptions, proposing
 
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
 # a text, which shells complete as a file
-inventory_option = functools.partial(click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False))
-_NEEDS_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
+inventory_option = functools.partial(
+    click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False), callback=not_empty
+)
+INVENTORY_HELP = "Inventory file or directory, or host1,host2 (a comma makes it a list)."
+NO_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml"
+_NEEDS_INVENTORY = f"{NO_INVENTORY}, or --local for this machine"
 NAMED_INVENTORY = "gpuops.inventory"
 
 
@@ -271,16 +275,18 @@ def _hosts_and_groups(ctx: click.Context) -> list[str]:
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _hosts, _forks = completes("hosts"), click.IntRange(1, 4096)
+_time = click.FloatRange(0, min_open=True)
 # fmt: off
-_PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts)]
+_PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts, callback=not_empty)]
 _CHOICE = [
-    inventory_option(help="Inventory file, or host1,host2 (a comma makes it a list)."),
+    inventory_option(help=INVENTORY_HELP),
     click.option("--local", is_flag=True, help="This machine, without SSH, the same as -i localhost."),
-    click.option("-l", "--limit", metavar="PATTERN", shell_complete=_hosts,
+    click.option("-l", "--limit", metavar="PATTERN", shell_complete=_hosts, callback=not_empty,
         help="Only these hosts, such as h100:&rack1:!gpu05 or gpu[001-128]."),
     click.option("-f", "--forks", type=_forks, metavar="N", help="Nodes to work on in parallel (64)."),
     click.option("--fanout", "forks", type=_forks, hidden=True),
-    click.option("--connect-timeout", default=10.0, show_default=True, metavar="SECONDS", help="Timeout to connect."),
+    click.option("--connect-timeout", default=10.0, type=_time, show_default=True, metavar="SECONDS",
+        help="Timeout to connect."),
     click.option("-k", "--ask-pass", is_flag=True, help="Ask for the SSH password."),
     click.option("-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password."),
     click.option("-v", "--verbose", count=True, expose_value=False,
@@ -288,7 +294,7 @@ _CHOICE = [
         help="Log each node to stderr; repeat to log each query."),
 ]
 _LIMIT = [
-    click.option("--total-timeout", default=_TOTAL_SECONDS, show_default=True, metavar="SECONDS",
+    click.option("--total-timeout", default=_TOTAL_SECONDS, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of the whole run; nodes that have not answered by then are unknown."),
 ]
 _SAVED = [
@@ -298,7 +304,8 @@ _SAVED = [
 OPTIONS: dict[str, Callable[..., Any]] = {
     "probes": click.option("--probe", "probes", multiple=True, metavar="NAME", shell_complete=completes("probes"),
         help="Run only this probe; repeatable."),
-    "timeout": click.option("--timeout", default=60.0, show_default=True, metavar="SEC", help="Timeout on each node."),
+    "timeout": click.option("--timeout", default=60.0, type=_time, show_default=True, metavar="SECONDS",
+        help="Timeout on each node."),
     "become": click.option("-b", "--become", is_flag=True, help="Run as root, through sudo."),
     "level": click.option("--level", type=click.Choice(["quick", "standard", "burnin"]), default="quick",
         show_default=True, help="quick takes seconds and disturbs no job; the other levels also measure idle nodes."),
@@ -338,7 +345,7 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Steps per training mode."),
     "batch": click.option("--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N",
         help="Samples per GPU and step."),
-    "row_timeout": click.option("--row-timeout", default=900.0, show_default=True, metavar="SECONDS",
+    "row_timeout": click.option("--row-timeout", default=900.0, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of each training mode."),
     "layout": click.option("--layout", required=True, metavar="DEGREES",
         help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp."),

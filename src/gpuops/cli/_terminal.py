@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops.cancellation import ignore_signals, raise_on_signals
+from gpuops.cli._asking import in_our_words, unexpected
 from gpuops.errors import GpuopsError, OutputError, explain_system, format_count, is_raised_in
 from gpuops.reasons import EXIT_MEANINGS
 
@@ -65,6 +66,12 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes_of(self).items()])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, but propose one pattern if there are more words than arguments."""
+        is_strict, ctx.allow_extra_args = not (ctx.allow_extra_args or ctx.resilient_parsing), True
+        extra = super().parse_args(ctx, args)
+        return ctx.fail(unexpected(ctx, extra)) if extra and is_strict else extra
 
 
 class WithWords(Command):
@@ -368,7 +375,8 @@ def _complain_of(error: Exception) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     if isinstance(error, click.ClickException):
-        message = " ".join(error.format_message().replace(". Choose from:", "; choose from").split()).rstrip(".")
+        words = error.format_message().replace(". Choose from:", "; choose from").split()
+        message = in_our_words(error, " ".join(words).rstrip("."))
         return _complain(message[:1].lower() + message[1:], 2)
     if isinstance(error, GpuopsError):
         return _complain(str(error), error.exit_code)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("nodes", nargs=-1, required=True, metavar="PATTERN...", shell_complete=completes("hosts"))
-@click.option("--playbook", default="onboard", show_default=True, shell_complete=completes("playbooks"),
+@click.option("--playbook", metavar="PLAYBOOK", default="onboard", show_default=True,
+              shell_complete=completes("playbooks"),
               help="Playbook of the provision gate, a file or a name.")  # fmt: skip
 @asks(OnboardRequest)
 @shows("table", "json")

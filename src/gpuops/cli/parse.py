@@ -20,23 +20,30 @@ class _ParseCommand(Command):
 
         super().format_epilog(ctx, formatter)
         with formatter.section("Kinds"):
-            formatter.write_dl([(name, _shorten(kind.printed_by)) for name, kind in Catalogue().kinds().items()])
+            formatter.write_dl([(name, kind.printed_by) for name, kind in Catalogue().kinds().items()])
 
 
 _MOST_BYTES = 32 << 20
 """Four times as much as one answer of a node may have."""
 
 
-def _shorten(command: str) -> str:
-    line = " ".join(command.split())
-    return line if len(line) <= 55 else f"{line[:52]}..."
+def _known(_ctx: object, _param: object, kind: str) -> str:
+    """Return ``kind``; raise `gpuops.errors.ContentError`, before the file is opened, if there is none of this name."""
+    catalogue().kinds()[kind]
+    return kind
 
 
 @click.command("parse", cls=_ParseCommand)
-@click.argument("kind", shell_complete=completes("kinds"))
+@click.argument("kind", shell_complete=completes("kinds"), callback=_known)
 @click.argument("file", type=click.File("rb"))
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "text"]),
+    default="table",
+    show_default=True,
+    metavar="table|json",
+    help="Output format.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.pass_context

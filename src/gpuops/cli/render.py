@@ -35,8 +35,8 @@ class _Render(WithWords):
 @click.option("-o", "--output", type=_folder, default=Path("launch"), show_default=True, metavar="DIR",
               help="Directory for the files; several targets get a subdirectory each.")  # fmt: skip
 @click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
-@click.option("--name", default="train", show_default=True, help="Name of the job.")
-@click.option("--port", type=_port, default=29500, show_default=True, help="Port of the rendezvous.")
+@click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job.")
+@click.option("--port", metavar="PORT", type=_port, default=29500, show_default=True, help="Port of the rendezvous.")
 @click.option("--check", is_flag=True, help="Write nothing; check the existing files, including manual edits.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as one JSON document as well.")

@@ -46,6 +46,7 @@ from gpuops.requests import (
 )
 from gpuops.secret import Secret
 from gpuops.store import Store
+from gpuops.workspace import VARIABLE
 
 if TYPE_CHECKING:
     from gpuops.collective.measurement import Measurement
@@ -102,12 +103,13 @@ class Cluster(Measurements):
         Raise `DocumentError` or `PatternError` if the inventory or the pattern is invalid.
         """
         shared = shared_of(project, environment, operator, invocation, place_store=False)
-        source = str(inventory or shared.environment.get("GPUOPS_INVENTORY") or "")
+        by = "" if inventory or not shared.environment.get(VARIABLE) else VARIABLE
+        source = str(inventory or shared.environment.get(VARIABLE) or "")
         if not (name := source or shared.project.inventory):
             raise InputError("no inventory given; name one, or use Cluster.local() for this machine")
         folder = Path() if source else shortest(shared.project.folder)
         own = shared.catalogue.project
-        document = Inventory.open(name, own and shortest(own), folder=folder)
+        document = Inventory.open(name, own and shortest(own), folder=folder, by=by)
         file = None if names_hosts(name, folder) else find(name, own, folder=folder).absolute()
         shared.project = placed(shared.project, file, shared.environment)
         nodes = nodes_of(

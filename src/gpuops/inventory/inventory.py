@@ -80,11 +80,11 @@ class Inventory:
         return cls._resolved(draft, Path(os.devnull))
 
     @classmethod
-    def open(cls, argument: str, project: Path | None = None, *, folder: Path = Path()) -> Inventory:
+    def open(cls, argument: str, project: Path | None = None, *, folder: Path = Path(), by: str = "") -> Inventory:
         """Return what ``-i`` means: a file or directory, or the names of hosts; see `names_hosts` and `find`."""
         if names_hosts(argument, folder):
             return cls.of_names(filter(None, map(str.strip, split(argument, ","))))
-        return cls.load(find(argument, project, folder=folder))
+        return cls.load(find(argument, project, folder=folder, by=by))
 
     @classmethod
     def _resolved(cls, draft: Draft, folder: Path) -> Inventory:
@@ -157,8 +157,11 @@ def _add_this_machine(draft: Draft, where: Where) -> None:
     draft.host(group, name, where, {"ansible_connection": YamlNode(where, _STR, "local")})
 
 
-def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Path:
-    """Return the path of inventory ``name``: relative to ``folder``, or a bare name in the project's ``inventory/``."""
+def find(name: str, project: Path | None = None, *, folder: Path = Path(), by: str = "") -> Path:
+    """Return the path of inventory ``name``: relative to ``folder``, or a bare name in the project's ``inventory/``.
+
+    ``by`` is the variable that names it, for the error if there is no such file.
+    """
     places = [folder / name]
     if project is not None and len(Path(name).parts) == 1:
         places.append(project / "inventory" / name)
@@ -170,7 +173,8 @@ def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Pa
     may_be_host = "/" not in name and Path(name).suffix not in (*_YAML, ".ini")
     hint = f"; for a host of that name: -i {name}," if may_be_host else ""
     hint = f'; did you mean "{path_by_name[match[0]]}"?' if match else hint
-    raise DocumentError(name, f"no such file; looked for {' and '.join(str(p.absolute()) for p in places)}{hint}")
+    looked_for = " and ".join(str(place.resolve()) for place in places)
+    raise DocumentError(name, f"no such file{by and f', named by {by}'}; looked for {looked_for}{hint}")
 
 
 def _siblings(folder: Path) -> list[Path]:

@@ -34,7 +34,7 @@ class FabricNic:
 class FabricNode:
     """One node: the indices of its GPUs, and its NICs in the order of rails; GPU k is measured through ``nics[k]``.
 
-    ``unit`` is the name that somebody gave its unit; None if nobody did.
+    ``unit`` is the name that a user gave its unit; None if there is none.
     """
 
     name: str

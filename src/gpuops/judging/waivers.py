@@ -63,7 +63,9 @@ def load_waivers(folder: Path, known: Iterable[str], today: dt.date) -> tuple[Wa
     for each in (path, folder):
         why, do = distrust(each)
         if why:
-            raise ContentError(f"{shortest(each)}: {FILE} is not read, because this is {why}; {do}")
+            raise ContentError(
+                f"{shortest(path)}: not read, because {'its directory' if each == folder else 'it'} is {why}; {do}"
+            )
     names = sorted(known)
     return tuple(_waiver(node, names, today) for node in load(shortest(path)).list("a list of waivers"))
 

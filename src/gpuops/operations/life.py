@@ -80,7 +80,7 @@ def drain(work: Workspace, request: DrainRequest) -> Transition:
         return "drained" if state_of(before) == "admitted" else state_of(before)
 
     if work.project.scheduler == "none":
-        work.note("gpuops.yml names no scheduler, so nothing keeps new jobs from starting")
+        work.note("no scheduler is set (scheduler: in gpuops.yml), so nothing keeps new jobs from starting")
     names = [host.name for host in work.hosts]
     events: dict[str, HostEvent] = {}
     with work.scheduler() as scheduler:

@@ -49,6 +49,7 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
     load = MeasureRequest(engine=request.engine, force_busy=tuple(request.force_busy))
     measure.check(work, load.force_busy)
     started_at, began = dt.datetime.now(dt.timezone.utc), time.monotonic()
+    _note_unused(work, checks, request)
     evidence = _ask(work, checks, request)
     if not evidence.interrupted:
         of_tests, interrupted = run_tests(work, checks, evidence.facts)
@@ -59,6 +60,24 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
     seconds = time.monotonic() - began
     run = Run(__version__, started_at, work.nodes.name, request.level, seconds, work.invocation)
     return _judged(work, run, checks, evidence, not_run(known, request))
+
+
+def _note_unused(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> None:
+    """Report the settings of a load that no check here uses."""
+    default, is_saved = ValidateRequest(), work.nodes.source == "saved"
+    heavy = frozenset() if is_saved else _loads(checks)
+    is_unused = {
+        "--engine": request.engine != default.engine and not heavy,
+        "--force-busy": bool(request.force_busy) and not heavy,
+        "--burn-in": request.burn_in != default.burn_in and not heavy - {"all_reduce"},
+    }
+    why = "saved answers are not measured" if is_saved else f"no chosen check needs it at level {request.level}"
+    for option in (option for option, is_so in is_unused.items() if is_so):
+        work.note(f"{option} is ignored: {why}")
+
+
+def _loads(checks: Sequence[Check]) -> frozenset[str]:
+    return frozenset(probe.name for probe in probes_of(checks) if probe.cost == "heavy")
 
 
 def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> _Evidence:
@@ -79,7 +98,7 @@ def _measured(
     work: Workspace, checks: Sequence[Check], evidence: _Evidence, load: MeasureRequest, request: ValidateRequest
 ) -> _Evidence:
     """Add the facts that nodes show under the load that ``checks`` need, or why they took no load."""
-    heavy = {probe.name for probe in probes_of(checks) if probe.cost == "heavy"}
+    heavy = _loads(checks)
     if "all_reduce" in heavy and not evidence.interrupted:
         measurement = measure.measure_known(work, load, evidence.facts, skip=request.skip)
         evidence = replace(evidence, facts=measurement.facts, interrupted=measurement.interrupted)

@@ -32,11 +32,15 @@ def format_for(path: Path) -> str:
     return name
 
 
+def _unknown(format_name: str) -> InputError:
+    hint = did_you_mean(format_name, format_names()) or f"; use {', '.join(format_names())}"
+    return InputError(f'unknown report format "{format_name}"{hint}')
+
+
 def render(format_name: str, report: Report) -> str:
     """Return ``report`` in that format, with a final newline, ready to be written."""
     if format_name not in format_names():
-        hint = did_you_mean(format_name, format_names()) or f"; known: {', '.join(format_names())}"
-        raise InputError(f'unknown report format "{format_name}"{hint}')
+        raise _unknown(format_name)
     text: str = _format(format_name).render(report)
     return text
 
@@ -44,7 +48,7 @@ def render(format_name: str, report: Report) -> str:
 def formats_of(form: str, outputs: Sequence[Path]) -> dict[Path, str]:
     """Return the format of each file; raise `InputError` or `OutputError` for an unknown format or directory."""
     if form not in format_names():
-        raise InputError(f'unknown report format "{form}"{did_you_mean(form, format_names())}')
+        raise _unknown(form)
     for path in outputs:
         check_directory(path)
     return {path: form if form != "table" and len(outputs) == 1 else format_for(path) for path in outputs}

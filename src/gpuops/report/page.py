@@ -115,8 +115,11 @@ def format_node_count(count: int) -> str:
 def wrap(text: str, width: int) -> list[str]:
     """Split ``text`` into lines of at most ``width``, after spaces or commas: node sets may be long.
 
-    A proposed command at the end of the text stays on one line, however long, so that it can be copied.
+    A newline begins a line. A proposed command at the end of the text stays on one line, however long, so that it can
+    be copied.
     """
+    if "\n" in text:
+        return [line for part in text.split("\n") for line in wrap(part, width)]
     width = max(width, 8)  # narrower lines are not readable
     lines, line = [], ""
     command = _COMMAND.search(text)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.report.page import Page, clean, fold
 
+_NAMES = {"meeting": "rendezvous"}
+"""The names of tests whose key in JSON is an older word."""
 _WORDS = {"ok": "ok", "fail": "FAIL", "skipped": "skipped"}
 
 
@@ -16,10 +18,14 @@ def lines(diagnosis: Diagnosis, page: Page) -> Iterator[str]:
     yield from page.edges(title, f"{diagnosis.seconds:.1f} s")
     yield ""
     for step in diagnosis.steps:
-        yield from page.labelled(f"  {step.name:<12} {_WORDS[step.state]}", clean(step.detail), 24)
+        yield from page.labelled(
+            f"  {_NAMES.get(step.name, step.name):<12} {_WORDS[step.state]}", clean(step.detail), 24
+        )
     for cause in diagnosis.causes:
         yield ""
-        yield from page.edges(f"{fold(cause.nodes) if cause.nodes else 'the command'}", cause.test)
+        yield from page.edges(
+            f"{fold(cause.nodes) if cause.nodes else 'the command'}", _NAMES.get(cause.test, cause.test)
+        )
         yield from page.labelled("  why", clean(cause.why), 10)
         yield from page.labelled("  change", clean(cause.fix), 10)
     yield ""

@@ -55,6 +55,12 @@ WRONG_WORDS = {
     ),
     "no facts": (["--from", "nosuch"], r"nosuch: no saved facts"),
     "unknown option": (["--levle", "quick"], r"--levle"),
+    "empty inventory": (["-i", ""], r'"-i" / "--inventory": it is empty'),
+    "empty limit": (["-i", "prod.yml", "-l", ""], r'"--limit": it is empty'),
+    "format like no other": (["-i", "prod.yml", "--format", "xyz"], r'"xyz"; use json, junit, table'),
+    "forks that are no number": (["-f", "x"], r'"x" is not a valid integer$'),
+    "negative timeout": (["--connect-timeout", "-3"], r'"--connect-timeout": -3.0 is not in the range x>0'),
+    "two patterns": (["-i", "prod.yml", "gpu01", "gpu02"], r'unexpected argument "gpu02".*: gpu01,gpu02$'),
     "limit without inventory": (["--limit", "gpu01"], r"no inventory is named"),
 }
 
@@ -65,6 +71,22 @@ def test_wrong_words_are_told_before_anything_is_written(tmp_path, name):
     words, complaint = WRONG_WORDS[name]
     assert_one_sentence(gpuops(tmp_path, "validate", *words), complaint)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["prod.yml"]
+
+
+def test_variable_that_names_a_missing_inventory_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUOPS_INVENTORY", "a/../nosuch.yml")
+    for verb in ("ping", "history", "inventory list"):
+        said = gpuops(tmp_path, *verb.split()).stderr
+        assert f"no such file, named by GPUOPS_INVENTORY; looked for {tmp_path.resolve()}/nosuch.yml" in said
+
+
+def test_option_of_a_load_that_is_not_used_is_reported(tmp_path):
+    (tmp_path / "prod.yml").write_text(GOOD)
+    words = ("validate", "-i", "prod.yml", "--only", "clock", "--engine", "tcp", "--burn-in", "30")
+    said = gpuops(tmp_path, *words).stderr
+    for option in ("--engine", "--burn-in"):
+        assert f"{option} is ignored: no chosen check needs it at level quick" in said
+    assert "ignored" not in gpuops(tmp_path, *words[:5]).stderr
 
 
 def assert_one_sentence(done, complaint):

@@ -279,7 +279,7 @@ def test_run_with_other_extra_vars_is_not_resumed(gpuops, home):
 def test_missing_choice_is_reported_in_one_sentence():
     done = run_gpuops("completion")
     assert done.returncode == 2
-    assert done.stderr == "gpuops: missing argument '{bash|zsh|fish}'; choose from bash, zsh, fish\n"
+    assert done.stderr == 'gpuops: missing argument "{bash|zsh|fish}"; choose from bash, zsh, fish\n'
 
 
 @pytest.mark.parametrize("error", [EOFError, KeyboardInterrupt])

@@ -150,11 +150,13 @@ def test_csv_has_no_formula_and_no_control_character_of_a_node(name):
     ("words", "sentence"),
     [
         (("diff", "1", "2", "3"), "expected at most two runs, found 3"),
-        (("diff", "99"), "no run 99 in the store; to list them: gpuops runs list"),
+        (("diff", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
         (("history", "disk", "A"), "expected NODE, gpu SERIAL or link A B, found 'disk A'"),
-        (("history", "n9"), "no run visited 'n9'"),
-        (("why", "n9"), "no record of 'n9'"),
-        (("runs", "show", "99"), "no run 99 in the store"),
+        (("history", "n9"), 'no run visited "n9"'),
+        (("why", "n9"), 'no record of "n9"'),
+        (("runs", "show", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
+        (("history", "gpu", "S9"), "nodes and parts that failed: gpuops history -i prod.yml\n"),
+        (("history", "link", "n1", "n9"), "to measure it: gpuops allreduce n1,n9 --scope pairs -i prod.yml\n"),
     ],
 )
 def test_wrong_words_are_one_sentence(project, words, sentence):
@@ -167,7 +169,7 @@ def test_wrong_words_are_one_sentence(project, words, sentence):
 def test_without_a_store_nothing_is_made(tmp_path):
     (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
     done = run_gpuops("history", "-i", "prod.yml", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "no runs yet; to save one: gpuops validate\n")
+    assert (done.returncode, done.stdout) == (0, "no runs yet; to save one: gpuops validate -i prod.yml\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prod.yml"]
 
 

@@ -200,7 +200,7 @@ def test_another_thread_may_cancel_a_wait_for_jobs(project):
 
 def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_reported(project, gpuops):
     (project / "gpuops.yml").write_text("inventory: inventory.yml\n")
-    assert "names no scheduler" in gpuops("drain", HERE, "--reason", "x")
+    assert "no scheduler is set (scheduler: in gpuops.yml)" in gpuops("drain", HERE, "--reason", "x")
 
 
 def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slurm):

@@ -94,3 +94,16 @@ def test_help_lists_every_kind():
 def test_every_kind_gives_an_answer_to_nothing_and_to_noise(name):
     for text in ("", "\x00\x01 \n:::\n"):
         assert parse(name, "-", text=text).exit_code in {0, 3}
+
+
+def test_unknown_kind_is_reported_before_the_file():
+    error = parse("nvlnk", "missing").exception
+    assert isinstance(error, InputError)
+    assert str(error) == 'no kind named "nvlnk"; did you mean "nvlink"?'
+
+
+def test_help_lists_whole_commands_and_no_scripts():
+    help_text = parse("--help").output
+    assert "..." not in help_text.partition("Kinds")[2].replace("--query-gpu=...", "")
+    kinds = Catalogue().kinds().values()
+    assert not [kind.printed_by for kind in kinds if "\n" in kind.printed_by or "sh -c" in kind.printed_by]

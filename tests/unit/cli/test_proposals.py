@@ -49,3 +49,17 @@ def test_a_program_gets_the_inventory_that_it_opened(tmp_path, monkeypatch):
     with Cluster.open(tmp_path / "hosts.yml", limit="n1") as cluster:
         objection = cluster.admit().objections["n1"]
     assert objection.do == f"gpuops onboard n1 -i {tmp_path}/hosts.yml"
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        (("diff",), "to save one: gpuops validate -i hosts.yml"),
+        (("diff", "1"), "to list them: gpuops runs list -i hosts.yml"),
+        (("history",), "to save one: gpuops validate -i hosts.yml"),
+        (("history", "n1"), "to list nodes and parts that failed: gpuops history -i hosts.yml"),
+        (("state", "list"), "to give one to a node: gpuops onboard NODE -i hosts.yml"),
+    ],
+)
+def test_inventory_whose_store_is_read_is_proposed(gpuops, words, proposed):
+    assert gpuops(*words, "-i", "hosts.yml").strip().endswith(proposed)

@@ -13,8 +13,10 @@ from gpuops.cli import program
 from gpuops.playbook.record import Record
 from gpuops.playbook.result import StepResult
 from gpuops.reasons import Excluded, Objection
+from gpuops.results.answers import Answers
 from gpuops.results.life import GateResult, NodeOnboarding, Onboarding
 from gpuops.results.repair import Repair
+from gpuops.results.trusted import Trusted
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in (ROOT / "docs" / "schemas").glob("*.json")}
@@ -105,6 +107,7 @@ GATES = (GateResult("facts", "passed", "read"), GateResult("pair", "failed", "sl
         RECORD,
         Repair("clock", RECORD, excluded={"n2": LOST}),
         Repair("clock", RECORD, RECORD),
+        Answers({"n1": Trusted({"ssh-ed25519": "SHA256:x"}, "not_recorded", Path("known_hosts"), "its key changed")}),
         Onboarding(
             {"n1": NodeOnboarding(GATES, "pair", Objection("slow", "look", excluded=LOST), "validated")},
         ),

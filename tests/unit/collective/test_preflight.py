@@ -155,9 +155,7 @@ def test_node_that_is_lost_while_it_is_proved_idle_is_a_cause_and_nothing_is_mea
     preflight = Preflight(COMMAND, pool, SimpleNamespace(prove=prove), pytest.fail)
     preflight._run_steps = preflight._all_reduce
     diagnosis = preflight.run()
-    assert diagnosis.causes == (
-        Cause("reach", ("n2",), "hung up", "bring these nodes back, or remove them from the job"),
-    )
+    assert diagnosis.causes == (Cause("reach", ("n2",), "hung up", "bring the node back, or remove it from the job"),)
     assert diagnosis.conclusion() == "incomplete"
 
 

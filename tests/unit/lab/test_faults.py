@@ -245,7 +245,7 @@ def test_faults_add_up():
 @pytest.mark.parametrize(
     ("machine", "fault", "sentence"),
     [
-        ("hgx-h100", "gpu9:lost", 'a hgx-h100 has no "gpu9"; did you mean "gpu'),
+        ("hgx-h100", "gpu9:lost", 'hgx-h100 has no "gpu9"; did you mean "gpu'),
         ("hgx-h100", "gpu2:lots", 'no gpu fault named "lots"; did you mean "lost"?'),
         ("hgx-h100", "host:hung", 'did you mean "hang"?'),
         ("hgx-h100", "mlx5_1:lost", "no nic fault named"),
@@ -258,7 +258,7 @@ def test_faults_add_up():
         ("hgx-h100", "host:cgroup=9", "has 8 GPUs"),
         ("hgx-h100", "host:driver-skew=new", "is not a driver version"),
         ("hgx-h100", "host:clock-skew=nan", "is not a valid number of seconds"),
-        ("titan-rtx-2x", "gpu0:ecc-uncorrectable", "a NVIDIA TITAN RTX has no ECC"),
+        ("titan-rtx-2x", "gpu0:ecc-uncorrectable", "NVIDIA TITAN RTX has no ECC"),
         ("titan-rtx-2x", "gpu0:remap-pending", "has no row remapper"),
         ("titan-rtx-2x", "host:fabricmanager-down", "has no fabric manager"),
         ("hgx-h1000", "gpu0:lost", 'no machine named "hgx-h1000"; did you mean "hgx-h100"?'),

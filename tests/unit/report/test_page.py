@@ -114,3 +114,11 @@ def test_columns_fit_the_page(width):
     assert max(map(len, lines)) <= width
     assert "words words" in "".join(lines)
     assert lines[-1] == "a" + " " * 22 + "b"
+
+
+def test_newline_begins_a_line_at_the_same_indent():
+    lines = list(Page(40).labelled("  asks", "sh -c 'dmesg\ndmesg'", 12))
+    assert lines == [
+        "  asks      sh -c 'dmesg",
+        "            dmesg'",
+    ]

@@ -6,6 +6,7 @@ from gpuops.errors import ConnectError
 from gpuops.judging import Finding, Verdict
 from gpuops.probing import PartName
 from gpuops.profile import NO_PROFILE
+from gpuops.proposal import HostOptions, proposing
 from gpuops.reasons import excluded_by
 from gpuops.report.formats import table
 from gpuops.report.page import Page
@@ -145,7 +146,7 @@ SKIPPED   1  gpu016      nothing to judge: this card has no ECC
 
 gpu004  GPU 5 (0000:c3:00.0, serial 1654)                                isolate
   gpu-lost        nvidia-smi answers for 7 of 8 GPUs
-                  cause of: xid: 79 at 13:58:02
+                  explains: xid: 79 at 13:58:02
                             nvlink: 18 links down
   do              power-cycle the node; if it comes back, send the card in
 
@@ -161,8 +162,13 @@ gpu009  mlx5_3 (rail 3)                                                    reset
 all nodes  driver                                                           warn
   driver-agrees   two drivers, half each
 
-not run: all-reduce                       --level standard
+not run: all-reduce                       gpuops validate --level standard
 1 check needs root on 2 nodes             gpuops sudoers
   ecc
 unknown: clock on gpu[001-003]: chronyc is not installed
 """
+
+
+def test_level_that_was_not_run_is_proposed_as_a_command(rack):
+    with proposing(HostOptions("prod.yml")):
+        assert "gpuops validate --level standard -i prod.yml" in table.render(rack)

@@ -137,7 +137,7 @@ def test_what_is_not_known_is_one_sentence(path):
         history.of_part(path, "X")
     with pytest.raises(InputError, match="nothing was measured between a and b"):
         history.of_link(path, "a", "b")
-    with pytest.raises(InputError, match="no record of 'x1'"):
+    with pytest.raises(InputError, match='no record of "x1"'):
         history.why(path, "x1")
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import completes, inventory_option, settings
+from gpuops.cli._asking import not_empty
+from gpuops.cli._options import INVENTORY_HELP, NO_INVENTORY, completes, inventory_option, settings
 from gpuops.cli._terminal import Commands
 
 if TYPE_CHECKING:
@@ -32,9 +33,10 @@ def chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Add PATTERN and the options that name an inventory and some of its hosts."""
     hosts = completes("hosts")
     only = "Only these hosts: a pattern as for Ansible's --limit, or gpu[001-128]."
-    which = "A file or directory (looked for here and in inventory/), or names: gpu01,gpu02."
-    verb = click.option("-l", "--limit", default="all", metavar="PATTERN", shell_complete=hosts, help=only)(verb)
-    verb = inventory_option("source", help=which)(verb)
+    verb = click.option(
+        "-l", "--limit", default="all", metavar="PATTERN", shell_complete=hosts, help=only, callback=not_empty
+    )(verb)
+    verb = inventory_option("source", help=INVENTORY_HELP)(verb)
     return click.argument("pattern", default="all", metavar="[PATTERN]", shell_complete=hosts)(verb)
 
 
@@ -42,11 +44,15 @@ def open_inventory(source: str | None, limit: str, pattern: str = "all") -> tupl
     """Return the name of the inventory that ``-i`` or gpuops.yml names, and its selected hosts."""
     from gpuops.inventory import Inventory
     from gpuops.project import shortest
+    from gpuops.workspace import VARIABLE
 
     project = settings()
-    source = source or os.environ.get("GPUOPS_INVENTORY")
+    by = "" if source else VARIABLE
+    source = source or os.environ.get(VARIABLE)
     name = source or project.inventory
     if name is None:
-        raise click.UsageError("name an inventory: -i FILE, or `inventory:` in gpuops.yml")
+        raise click.UsageError(NO_INVENTORY)
     folder = Path() if source else shortest(project.folder)
-    return name, Inventory.open(name, shortest(project.folder), folder=folder).limit(limit).limit(pattern)
+    return name, Inventory.open(name, shortest(project.folder), folder=folder, by=by if source else "").limit(
+        limit
+    ).limit(pattern)

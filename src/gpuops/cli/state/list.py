@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @shows("table", "json")
 def command(project: Project, output: Output) -> None:
     """List the state of every node, since when, and why."""
+    from gpuops.proposal import propose
     from gpuops.report import states
     from gpuops.results.life import event_document
     from gpuops.store import Store
@@ -26,6 +27,6 @@ def command(project: Project, output: Output) -> None:
     with Store(project.store_path, create=False) as store:
         events = store.latest_by_node()
     if not events and output.form == "table":
-        tell("no node has a state yet; to give it one: gpuops onboard NODE")
+        tell(f"no node has a state yet; to give one to a node: {propose('onboard', 'NODE')}")
     document = {"schema": "gpuops.states/1", "hosts": {name: event_document(event) for name, event in events.items()}}
     output.publish(table=lambda page: states.list_lines(events, page), json=lambda _: json.dumps(document, indent=1))

@@ -44,7 +44,7 @@ Allocation = tuple[NodeAllocation, ...] | NoSuchNode | Unknown
 
 @dataclass(frozen=True)
 class Idleness:
-    """Whether a node is idle. ``who`` uses it, or states why that is unknown (``unproved``)."""
+    """Proof of whether a node is idle. ``who`` uses it, or states why that is unknown (``unproved``)."""
 
     node: str
     state: Literal["idle", "busy", "unproved"]

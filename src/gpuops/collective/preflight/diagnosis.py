@@ -220,7 +220,7 @@ class Preflight:
     def _gone(self) -> list[Cause]:
         """Return the excluded nodes that no cause names yet; causes of other tests exclude no node."""
         named = {node for cause in self.log.causes if cause.test in _EXCLUDING for node in cause.nodes}
-        fix = "bring these nodes back, or remove them from the job"
+        fix = "bring the node back, or remove it from the job"
         missing = [reason for node, reason in self.pool.excluded.items() if node not in named]
         return [Cause("reach", (reason.host,), reason.why, fix) for reason in missing]
 
@@ -243,7 +243,7 @@ class Preflight:
         return texts
 
     def _check_gpus(self, facts: Mapping[str, Facts]) -> None:
-        """Whether programs can use the GPUs; nodes where they cannot stay in the pool for the other steps."""
+        """Test that programs can use the GPUs; nodes where they cannot stay in the pool for the other steps."""
         verdicts = self.judge(facts)
         bare = [name for name, own in facts.items() if _lacks_gpus(own)]
         detail = "no NVIDIA GPU on these nodes" if bare else ""
@@ -269,7 +269,10 @@ class Preflight:
         failures = [Cause(f.test, f.nodes, f.why, f.do) for f in ladder.run() if f.test != "memlock"]
         self.log.amend("rdma", [cause for cause in failures if cause.test == "rdma"])
         others = [cause for cause in failures if cause.test != "rdma"]
-        self.log.add("network", others, f"{self._count()} reach each other")
+        alone = len(self.pool.hosts) == 1
+        self.log.add(
+            "network", others, f"{self._count()}{', so no network between nodes' if alone else ' reach each other'}"
+        )
 
     def _account_for_all(self) -> None:
         """Add nodes that were lost in the meantime: they prevent the job from starting too."""
@@ -278,7 +281,7 @@ class Preflight:
             self.log.add("reach", lost)
 
     def _check_idle(self) -> None:
-        """Whether nothing runs on the nodes; of one whose GPUs fail that cannot be known, and it is named already."""
+        """Test that nothing runs on the nodes; of one whose GPUs fail that cannot be known, and it is named already."""
         not_idle = {name: idleness for name, idleness in self.monitor.prove().items() if idleness.excluded}
         unproved = {name for name in self._unhealthy if name in not_idle and not_idle[name].state == "unproved"}
         not_idle = {name: idleness for name, idleness in not_idle.items() if name not in unproved}

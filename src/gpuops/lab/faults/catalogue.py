@@ -59,7 +59,7 @@ def _kind(node: Node, subject: str) -> str:
     kinds = {f"gpu{g.index}": "gpu" for g in node.gpus} | {n.name: "nic" for n in node.nics} | {"host": "host"}
     if subject not in kinds:
         hint = did_you_mean(subject, kinds) or f"; it has {', '.join(kinds)}"
-        raise InputError(f'a {node.machine} has no "{subject}"{hint}')
+        raise InputError(f'{node.machine} has no "{subject}"{hint}')
     return kinds[subject]
 
 

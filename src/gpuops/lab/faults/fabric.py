@@ -12,7 +12,7 @@ from gpuops.lab.model import Node, Switches, address
 
 def _switches(node: Node) -> Switches:
     if node.switches is None:
-        raise InputError(f"a {node.machine} has no NVSwitch")
+        raise InputError(f"{node.machine} has no NVSwitch")
     return node.switches
 
 
@@ -41,7 +41,7 @@ def _fabric(**values: str) -> Change:
     def change(node: Node, name: str, _value: str) -> Node:
         gpu = node.gpus[int(name)]
         if not gpu.model.fabric:
-            raise InputError(f"a {gpu.model.name} is in no NVLink fabric")
+            raise InputError(f"{gpu.model.name} is in no NVLink fabric")
         told = {f"fabric/{'health/' * (tag not in _OF_STATE)}{tag}": text for tag, text in values.items()}
         return node.with_gpu(gpu.index, prints={**gpu.prints, **told})
 

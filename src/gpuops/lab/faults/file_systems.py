@@ -52,7 +52,7 @@ def _damaged(node: Node, _name: str, _value: str) -> Node:
 def _not_mounted(node: Node, _name: str, _value: str) -> Node:
     disk = _data(node)
     if disk is node.disks[0]:
-        raise InputError(f"a {node.machine} has only its root file system")
+        raise InputError(f"{node.machine} has only its root file system")
     rows = [row for row in mount_table(node).splitlines(keepends=True) if f" {disk.mount} " not in row]
     return _listed(node).with_file("/proc/self/mountinfo", "".join(rows))
 

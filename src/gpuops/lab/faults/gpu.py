@@ -50,14 +50,14 @@ def _remap_failed(node: Node, name: str, _value: str) -> Node:
 def _with_row_remapper(node: Node, name: str) -> Gpu:
     gpu = _gpu(node, name)
     if not gpu.model.remap_banks:
-        raise InputError(f"a {gpu.model.name} has no row remapper")
+        raise InputError(f"{gpu.model.name} has no row remapper")
     return gpu
 
 
 def _ecc_uncorrectable(node: Node, name: str, value: str) -> Node:
     gpu = _gpu(node, name)
     if not gpu.model.ecc:
-        raise InputError(f"a {gpu.model.name} has no ECC")
+        raise InputError(f"{gpu.model.name} has no ECC")
     count = whole(value, "count of errors", lowest=1)
     return node.with_gpu(gpu.index, ecc_uncorrectable=gpu.ecc_uncorrectable + count).logging(line(gpu, 48))
 
@@ -66,7 +66,7 @@ def nvlink_down(node: Node, name: str, value: str) -> Node:
     """Return the node with a link of a GPU that is down, at both ends if the other is a GPU."""
     gpu, link = _gpu(node, name), whole(value, "link number")
     if link >= gpu.model.nvlinks:
-        raise InputError(f"a {gpu.model.name} has no NVLink {link}; its links are 0 to {gpu.model.nvlinks - 1}")
+        raise InputError(f"{gpu.model.name} has no NVLink {link}; its links are 0 to {gpu.model.nvlinks - 1}")
     for index, side in filter(None, ((gpu.index, link), far_end(node, gpu, link))):
         node = node.with_gpu(index, links_down=node.gpus[index].links_down | {side})
     return node.logging(line(gpu, 74, link=link))
@@ -75,7 +75,7 @@ def nvlink_down(node: Node, name: str, value: str) -> Node:
 def _slow(node: Node, name: str, value: str) -> Node:
     gpu = _gpu(node, name)
     if not gpu.model.nvlinks:
-        raise InputError(f"a {gpu.model.name} has no NVLink")
+        raise InputError(f"{gpu.model.name} has no NVLink")
     return node.with_gpu(gpu.index, nvlink_slow_percent=percent(value))
 
 
@@ -118,7 +118,7 @@ def _power_cap(node: Node, name: str, value: str) -> Node:
     gpu, watts = _gpu(node, name), number(value, "power limit in watts")
     lowest, highest = gpu.model.min_watts, gpu.model.max_watts
     if not lowest <= watts <= highest:
-        raise InputError(f"a {gpu.model.name} takes a power limit of {lowest:.0f} to {highest:.0f} W, not {value}")
+        raise InputError(f"{gpu.model.name} takes a power limit of {lowest:.0f} to {highest:.0f} W, not {value}")
     return node.with_gpu(gpu.index, limit_watts=watts)
 
 
@@ -164,7 +164,7 @@ def _recovery(node: Node, name: str, value: str) -> Node:
 def _route_unhealthy(node: Node, name: str, _value: str) -> Node:
     gpu = _gpu(node, name)
     if not gpu.model.fabric:
-        raise InputError(f"a {gpu.model.name} is in no NVLink fabric")
+        raise InputError(f"{gpu.model.name} is in no NVLink fabric")
     return node.with_gpu(gpu.index, route_unhealthy=True)
 
 

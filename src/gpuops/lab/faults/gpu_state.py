@@ -27,7 +27,7 @@ def _printing(**values: str) -> Change:
 def _with_ecc(change: Change) -> Change:
     def checked(node: Node, name: str, value: str) -> Node:
         if not _gpu(node, name).model.ecc:
-            raise InputError(f"a {_gpu(node, name).model.name} has no ECC")
+            raise InputError(f"{_gpu(node, name).model.name} has no ECC")
         return change(node, name, value)
 
     return checked
@@ -88,7 +88,7 @@ def _locked_clocks(node: Node, name: str, value: str) -> Node:
 def _memory_hot(node: Node, name: str, _value: str) -> Node:
     gpu = _gpu(node, name)
     if gpu.memory_celsius is None:
-        raise InputError(f"a {gpu.model.name} does not report the temperature of its memory")
+        raise InputError(f"{gpu.model.name} does not report the temperature of its memory")
     return node.with_gpu(gpu.index, memory_celsius=(gpu.model.memory_max_celsius or _HOT_MEMORY) + 2)
 
 
@@ -114,7 +114,7 @@ def _other_model(node: Node, name: str, value: str) -> Node:
 
 def _mig(node: Node, name: str, _value: str) -> Node:
     if not _gpu(node, name).model.mig:
-        raise InputError(f"a {_gpu(node, name).model.name} has no MIG mode")
+        raise InputError(f"{_gpu(node, name).model.name} has no MIG mode")
     return node.with_gpu(int(name), mig=True)
 
 

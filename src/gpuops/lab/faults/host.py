@@ -38,7 +38,7 @@ def _fabricmanager_down(node: Node, _name: str, _value: str) -> Node:
 
 def _with_fabric_manager(node: Node) -> None:
     if node.driver.fabric_manager is None:
-        raise InputError(f"a {node.machine} has no fabric manager")
+        raise InputError(f"{node.machine} has no fabric manager")
 
 
 def _disk_full(node: Node, _name: str, _value: str) -> Node:
@@ -49,7 +49,7 @@ def _disk_full(node: Node, _name: str, _value: str) -> Node:
 def _cgroup(node: Node, _name: str, value: str) -> Node:
     seen = whole(value, "number of GPUs", lowest=1)
     if seen > len(node.gpus):
-        raise InputError(f"a {node.machine} has {len(node.gpus)} GPUs, not {seen}")
+        raise InputError(f"{node.machine} has {len(node.gpus)} GPUs, not {seen}")
     return replace(node, visible_gpus=seen)
 
 
@@ -96,7 +96,7 @@ def _sudo_password(node: Node, _name: str, value: str) -> Node:
 
 def _sxid(node: Node, _name: str, value: str) -> Node:
     if node.switches is None:
-        raise InputError(f"a {node.machine} has no NVSwitch")
+        raise InputError(f"{node.machine} has no NVSwitch")
     number, where = whole(value, "SXid number", lowest=1), address(node.switches.at[0])
     severity, text = _SXIDS.get(number, ("Non-fatal", "Link 03 unknown error (First)"))
     return node.logging(f"nvidia-nvswitch0: SXid (PCI:{where}): {number:05}, {severity}, {text}")

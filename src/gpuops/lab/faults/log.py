@@ -33,7 +33,7 @@ def _nvlink_ber(node: Node, name: str, _value: str) -> Node:
 def _linked(node: Node, name: str) -> Gpu:
     gpu = node.gpus[int(name)]
     if not gpu.model.nvlinks:
-        raise InputError(f"a {gpu.model.name} has no NVLink")
+        raise InputError(f"{gpu.model.name} has no NVLink")
     return gpu
 
 

@@ -22,7 +22,7 @@ def _daemon_failed(node: Node, _name: str, _value: str) -> Node:
 
 def _persistent(node: Node) -> Node:
     if not node.driver.persistence:
-        raise InputError(f"a {node.machine} does not use persistence mode")
+        raise InputError(f"{node.machine} does not use persistence mode")
     return node
 
 

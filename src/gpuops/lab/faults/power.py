@@ -23,7 +23,7 @@ def _psu(node: Node, _name: str, value: str) -> Node:
 
 def _cables(node: Node) -> list[dict[str, Any]]:
     if not node.power:
-        raise InputError(f"a {node.machine} was not built by its owner")
+        raise InputError(f"{node.machine} was not built by its owner")
     cables: list[dict[str, Any]] = node.power["gpu_cables"]
     return cables
 
@@ -31,7 +31,7 @@ def _cables(node: Node) -> list[dict[str, Any]]:
 def _supply_lost(node: Node, _name: str, value: str) -> Node:
     bmc, number = _bmc(node), whole(value, "number of a power supply", lowest=1)
     if number > bmc.supplies:
-        raise InputError(f"a {node.machine} has power supplies 1 to {bmc.supplies}")
+        raise InputError(f"{node.machine} has power supplies 1 to {bmc.supplies}")
     lost = bmc.lost | {number}
     left = bmc.redundancy if bmc.supplies - len(lost) > bmc.supplies // 2 else "Redundancy Lost"
     events = (*bmc.events, f"Power Supply PS{number} Status | Power Supply AC lost | Asserted")
@@ -41,7 +41,7 @@ def _supply_lost(node: Node, _name: str, value: str) -> Node:
 def _fan(node: Node, _name: str, value: str) -> Node:
     bmc, number = _bmc(node), whole(value, "number of a fan", lowest=1)
     if number > bmc.fans:
-        raise InputError(f"a {node.machine} has fans 1 to {bmc.fans}")
+        raise InputError(f"{node.machine} has fans 1 to {bmc.fans}")
     return replace(node, bmc=replace(bmc, standing=bmc.standing | {number}))
 
 
@@ -67,7 +67,7 @@ def _login(node: Node, _name: str, _value: str) -> Node:
 
 def _bmc(node: Node) -> Bmc:
     if node.bmc is None:
-        raise InputError(f"a {node.machine} has no BMC")
+        raise InputError(f"{node.machine} has no BMC")
     return node.bmc
 
 

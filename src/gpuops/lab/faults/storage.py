@@ -12,7 +12,7 @@ from gpuops.lab.model import Node
 def _with_drive(node: Node, value: str, **changes: object) -> Node:
     number = whole(value, "number of a drive")
     if number >= len(node.drives):
-        raise InputError(f"a {node.machine} has NVMe drives 0 to {len(node.drives) - 1}")
+        raise InputError(f"{node.machine} has NVMe drives 0 to {len(node.drives) - 1}")
     drives = list(node.drives)
     drives[number] = replace(drives[number], **changes)  # type: ignore[arg-type]
     return replace(node, drives=tuple(drives))
@@ -38,7 +38,7 @@ def _media(node: Node, _name: str, value: str) -> Node:
 
 def _degraded(node: Node, _name: str, _value: str) -> Node:
     if not node.mirrors:
-        raise InputError(f"a {node.machine} has no software RAID")
+        raise InputError(f"{node.machine} has no software RAID")
     first = node.mirrors[0]
     mirror = replace(first, lost=first.lost | {first.members[-1]})
     return replace(node, mirrors=(mirror, *node.mirrors[1:]))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpuops.errors import InputError, did_you_mean
+from gpuops.proposal import propose
 from gpuops.results.history import (
     Explanation,
     FleetHistory,
@@ -57,7 +58,7 @@ def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
         return chosen[0], chosen[1]
     latest = next((run for run in runs.runs(1000) if run.verb == (chosen[0].verb if chosen else "validate")), None)
     if latest is None:
-        raise InputError("no validation is kept yet; run gpuops validate")
+        raise InputError(f"no validation is kept yet; to save one: {propose('validate')}")
     before = chosen[0] if chosen else runs.previous(latest.number, latest.verb)
     if before is None or before.number == latest.number:
         raise InputError(
@@ -69,8 +70,12 @@ def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
 def _run(runs: Runs, number: int) -> KeptRun:
     run = runs.run(number)
     if run is None:
-        raise InputError(f"no run {number} in the store; to list them: gpuops runs list")
+        raise InputError(f"no run {number} in the store; to list them: {propose('runs', 'list')}")
     return run
+
+
+def _to_list() -> str:
+    return f"; to list nodes and parts that failed: {propose('history')}"
 
 
 def why(path: Path, node: str) -> Explanation:
@@ -78,7 +83,7 @@ def why(path: Path, node: str) -> Explanation:
     with Store(path, create=False) as store, Runs(path, create=False) as runs:
         events, watched, known = store.history(node), runs.watched(), store.latest_by_node()
         if not events and node not in watched:
-            raise InputError(f"no record of {node!r}{did_you_mean(node, [*watched, *known]) or ''}")
+            raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list()}')
         findings, parts = runs.findings(node), tuple(runs.parts_of(node))
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes]
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
@@ -118,7 +123,7 @@ def of_node(path: Path, node: str) -> NodeHistory:
     with Runs(path, create=False) as runs:
         watched = runs.watched()
         if node not in watched:
-            raise InputError(f"no run visited {node!r}{did_you_mean(node, watched) or '; see gpuops history'}")
+            raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list()}')
         visits = tuple(runs.visits(node, LATEST_VISITS))
         return NodeHistory(node, tuple(runs.findings(node)), tuple(runs.parts_of(node)), visits)
 
@@ -128,7 +133,7 @@ def of_part(path: Path, serial: str) -> PartHistory:
     with Runs(path, create=False) as runs:
         slots = tuple(runs.parts(serial))
         if not slots:
-            raise InputError(f"no part with the serial number {serial!r} was seen; see gpuops history NODE")
+            raise InputError(f'no part with the serial number "{serial}" was seen{_to_list()}')
         findings = tuple(_findings_on(runs, slots))
         figures: dict[str, list[tuple[dt.datetime, float]]] = {}
         for slot in slots:
@@ -147,5 +152,8 @@ def of_link(path: Path, a: str, b: str) -> LinkHistory:
     with Runs(path, create=False) as runs:
         measured = tuple(runs.links(a, b))
     if not measured:
-        raise InputError(f"nothing was measured between {a} and {b}; run gpuops allreduce {a},{b} --scope pairs")
+        raise InputError(
+            f"nothing was measured between {a} and {b}; to measure it: "
+            f"{propose('allreduce', f'{a},{b}', '--scope', 'pairs')}"
+        )
     return LinkHistory(a, b, measured)

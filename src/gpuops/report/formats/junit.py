@@ -80,6 +80,6 @@ def _case(name: str, outcome: str, message: str, texts: Iterable[str] = ()) -> E
 
 def _finding_text(finding: Finding) -> str:
     lines = [f"{finding.severity} {finding.part_label or finding.part}: {finding.message}", comparison(finding)]
-    lines += [f"cause of: {effect}" for effect in finding.effects]
+    lines += [f"explains: {effect}" for effect in finding.effects]
     lines += [f"do: {finding.fix}"] if finding.fix else []
     return "\n".join(clean(line) for line in lines if line)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from gpuops.errors import format_count
 from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
+from gpuops.proposal import propose
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.report.past.changes import lines as change_lines
@@ -171,7 +172,7 @@ def _label(finding: Finding) -> str:
 def _block_lines(block: _Block, page: Page) -> Iterator[str]:
     yield from page.edges(f"{block.where}  {block.label}", block.severity)
     for finding in block.findings:
-        effects = (f"{'cause of: ' if i == 0 else '':10}{effect}" for i, effect in enumerate(_few(finding.effects)))
+        effects = (f"{'explains: ' if i == 0 else '':10}{effect}" for i, effect in enumerate(_few(finding.effects)))
         label = f"  {finding.check}"
         for line in filter(None, (finding.message, finding.comparison, *effects)):
             yield from page.labelled(label, line.replace(_NODE, block.where), _FINDING_INDENT)
@@ -189,7 +190,7 @@ def _few(effects: Sequence[str]) -> Sequence[str]:
 def _tail(report: Report, page: Page) -> Iterator[str]:
     """Yield what was not judged, and the command that would judge it."""
     for level, names in report.not_run.items():
-        yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
+        yield from _hint(f"not run: {', '.join(names)}", propose("validate", "--level", level), page)
     on_top = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.required_unknown}
     blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in on_top]
     without_root = [v for v in blind if v.needs_root]

@@ -9,6 +9,7 @@ from functools import singledispatch
 from typing import TypeVar
 
 from gpuops.errors import format_count
+from gpuops.proposal import propose
 from gpuops.report.page import Page, clean, fold
 from gpuops.report.past.wording import format_days, format_parts, format_time, format_times, name_kind
 from gpuops.results.figures import is_counter
@@ -98,7 +99,7 @@ def lines(history: History, page: Page) -> Iterator[str]:
 def fleet_lines(history: FleetHistory, page: Page) -> Iterator[str]:
     """Yield the nodes and parts that failed most often, and the failure rate of each model."""
     if not history.runs:
-        yield "no runs yet; to save one: gpuops validate"
+        yield f"no runs yet; to save one: {propose('validate')}"
         return
     failed = [record for record in history.nodes if record.failures]
     healthy = len(history.nodes) - len(failed)
