@@ -82,8 +82,7 @@ def clean_node():
 def test_a_bundle_has_what_the_page_promises(lab, bundle, tmp_path):
     run_gpuops("validate", "-i", lab.folder / "inventory.yml", cwd=tmp_path, check=True)
     manifest, files = bundle("gpu01")
-    assert set(files) | {"dcgm.txt", "fabric-manager-log.txt"} == documented()
-    assert reasons(manifest)["dcgm.txt"] == "not_installed"
+    assert set(files) | {"fabric-manager-log.txt"} == documented()
     assert reasons(manifest)["fabric-manager-log.txt"] == "absent"
     assert manifest["node"] == "gpu01"
     serials = {part["slot"]: part["serial"] for part in manifest["serials"]}

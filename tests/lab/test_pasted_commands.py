@@ -21,7 +21,7 @@ README = re.findall(
 )
 TOO_LONG = (
     *("gpuops onboard", "gpuops provision driver -i prod.yml --limit"),
-    *("gpuops validate -i prod.yml --level", "gpuops allreduce -i prod.yml  "),
+    *("gpuops validate -i prod.yml --level", "gpuops validate --level burnin", "gpuops allreduce -i prod.yml  "),
 )
 """What takes minutes: a burn-in, a driver, and the measurement that another test makes."""
 

@@ -234,7 +234,7 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
     yield from _edac()
     for module in _rdma(node):
         yield f"/sys/module/{module}/refcnt", "0"
-    if node.rack:
+    if node.rack and node.driver.version:
         yield "/dev/nvidia-caps-imex-channels/channel0", ""
 
 

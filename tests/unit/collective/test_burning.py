@@ -27,6 +27,7 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.probes.host.kernel_log import KernelLog, Xid
 from gpuops.probes.nvidia.burn_in import BurnIn, burn_in, to_answer
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
+from gpuops.probes.nvidia.nvbandwidth import gpu_bandwidths
 from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi
 from gpuops.probing import Unknown
 from gpuops.reasons import Excluded
@@ -127,7 +128,12 @@ def test_only_xids_that_came_meanwhile_are_new():
 def test_who_took_no_part_says_why_and_the_others_what_came_of_it():
     excluded = {"b": Excluded("b", "busy", "busy (alice)"), "c": Excluded("c", "unreachable", "no answer")}
     measurement = Measurement(Evidence(FABRIC), Blame(), "nccl", "why", excluded)
-    answers = {"a": (Completed("a", dcgm_diag.question, 127), to_answer("a", BurnIn(60.0)))}
+    answers = {
+        "a": (
+            *(Completed("a", each.question, 127) for each in (dcgm_diag, gpu_bandwidths)),
+            to_answer("a", BurnIn(60.0)),
+        )
+    }
     facts_by_node = {name: replace(facts(), node=name) for name in "abcd"}
     added = BurnInResult(measurement, answers).added_to(facts_by_node)
     assert added["a"][burn_in] == BurnIn(60.0)
