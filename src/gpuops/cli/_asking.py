@@ -81,9 +81,10 @@ def unexpected(ctx: click.Context, extra: Sequence[str]) -> str:
     return f'unexpected argument "{extra[0]}"{hint}'
 
 
-def in_our_words(error: click.ClickException, message: str) -> str:
-    """Return a message of click with the quotes of other messages, and without the names of its types."""
-    if not isinstance(error, (click.BadParameter, click.NoSuchOption, click.BadOptionUsage)):
-        return message
-    quoted = re.sub(r"'([^'\"]*)'", r'"\1"', message)
-    return quoted.replace("valid integer range", "valid integer").replace("valid float range", "valid number")
+def in_our_words(error: click.ClickException) -> str:
+    """Return click's message as other errors are: one line in lower case, our quotes, and no name of a click type."""
+    message = " ".join(error.format_message().replace(". Choose from:", "; choose from").split()).rstrip(".")
+    if isinstance(error, (click.BadParameter, click.NoSuchOption, click.BadOptionUsage)):
+        message = re.sub(r"'([^'\"]*)'", r'"\1"', message)
+        message = message.replace("valid integer range", "valid integer").replace("valid float range", "valid number")
+    return message[:1].lower() + message[1:]

@@ -375,9 +375,7 @@ def _complain_of(error: Exception) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     if isinstance(error, click.ClickException):
-        words = error.format_message().replace(". Choose from:", "; choose from").split()
-        message = in_our_words(error, " ".join(words).rstrip("."))
-        return _complain(message[:1].lower() + message[1:], 2)
+        return _complain(in_our_words(error), 2)
     if isinstance(error, GpuopsError):
         return _complain(str(error), error.exit_code)
     if isinstance(error, OSError) and is_raised_in(error, "click.utils", __name__):

@@ -47,12 +47,12 @@ def open_inventory(source: str | None, limit: str, pattern: str = "all") -> tupl
     from gpuops.workspace import VARIABLE
 
     project = settings()
-    by = "" if source else VARIABLE
-    source = source or os.environ.get(VARIABLE)
+    variable = "" if source else os.environ.get(VARIABLE, "")
+    source = source or variable
     name = source or project.inventory
     if name is None:
         raise click.UsageError(NO_INVENTORY)
     folder = Path() if source else shortest(project.folder)
-    return name, Inventory.open(name, shortest(project.folder), folder=folder, by=by if source else "").limit(
-        limit
-    ).limit(pattern)
+    by = VARIABLE if variable else ""
+    inventory = Inventory.open(name, shortest(project.folder), folder=folder, by=by)
+    return name, inventory.limit(limit).limit(pattern)
