@@ -65,14 +65,12 @@ def blame(evidence: Evidence) -> Blame:
 def _is_of_one_pair(suspect: Suspect) -> bool:
     """Return True if a single pair of nodes shows it, so that either end may be at fault, or what joins them."""
     nodes = {name for reading in suspect.readings for name in reading.figure.group.nodes}
-    return len(nodes) == 2 and {part.owner for part in suspect.alternatives if part.kind == "nic"} >= nodes - {
-        suspect.part.owner
-    }
+    ends = {part.owner for part in suspect.alternatives if part.kind == "nic"}
+    return len(nodes) == 2 and nodes - {suspect.part.owner} <= ends
 
 
 def _at_either_end(suspect: Suspect, fabric: Fabric) -> Sentence:
-    measured, normal = _typical(suspect.readings)
-    effect = f"{measured:.3g} of {normal:.3g} GB/s" if measured and normal else IN_WORDS[_kind(suspect)]
+    effect = _effect(suspect, *_typical(suspect.readings))
     parts = sorted((suspect.part, *suspect.alternatives), key=lambda part: KINDS.index(part.kind), reverse=True)
     names = [part.name(fabric) for part in parts]
     about = f"{effect} in {suspect.rounds} rounds of one pair; measure both with other nodes to tell which it is"
@@ -180,11 +178,14 @@ def _typical(readings: Iterable[Reading]) -> tuple[float | None, float | None]:
     return statistics.median(rates), statistics.median(rate / r.ratio for rate, r in zip(rates, fastest, strict=True))
 
 
+def _effect(suspect: Suspect, measured: float | None, normal: float | None) -> str:
+    return f"{measured:.3g} of {normal:.3g} GB/s" if measured and normal else IN_WORDS[_kind(suspect)]
+
+
 def _speed_in_words(
     suspect: Suspect, measured: float | None, normal: float | None, partners: tuple[str, ...], readings: Readings
 ) -> str:
-    part, kind = suspect.part, _kind(suspect)
-    effect = f"{measured:.3g} of {normal:.3g} GB/s" if measured and normal else IN_WORDS[kind]
+    part, effect = suspect.part, _effect(suspect, measured, normal)
     if part.kind == "leaf":
         return f"{effect} in each of {len(suspect.readings)} transfers over its ports, in {suspect.rounds} rounds"
     if part.kind == "uplink":

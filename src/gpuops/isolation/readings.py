@@ -184,6 +184,12 @@ class Readings:
                 slow_readings += [reading for reading in readings if self.is_slow(reading)]
         return slow_readings
 
+    def inside(self) -> Iterator[Reading]:
+        """Yield every reading of a single node."""
+        for measured, readings in zip(self._evidence.rounds, self._by_round, strict=True):
+            if measured.round.scope != "group":
+                yield from (reading for reading in readings if len(reading.figure.group.nodes) == 1)
+
     @functools.cached_property
     def between(self) -> list[Reading]:
         """Every reading of a pair of nodes, on rails or with all GPUs."""

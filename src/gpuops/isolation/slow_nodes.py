@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings, deviation, upper_quartile
@@ -21,16 +21,19 @@ class SlowNodes:
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
-        self.levels: Mapping[str, float] = dict(self._find())
+        self._levels = dict(self._find())
 
     def explain(self, reading: Reading) -> bool:
         """Return True if a slow node takes part in the transfer, which is no worse than the node makes it."""
         least = 1 - self._readings.tolerance
-        slow = [self.levels[name] for name in reading.figure.group.nodes if name in self.levels]
+        slow = [self._levels[name] for name in reading.figure.group.nodes if name in self._levels]
         return len(reading.figure.group.nodes) > 1 and any(reading.ratio >= level * least for level in slow)
 
     def _find(self) -> Iterator[tuple[str, float]]:
-        inside = {name: ratios for name in self._readings.fabric.nodes if (ratios := self._inside(name))}
+        inside: dict[str, list[float]] = {}
+        for reading in self._readings.inside():
+            if reading.ratio:
+                inside.setdefault(reading.figure.group.nodes[0], []).append(reading.ratio)
         every = [ratio for ratios in inside.values() for ratio in ratios]
         scatter = deviation(every, 1.0) if max(every, default=0.0) >= 1 else 0.0
         for name, ratios in inside.items():
@@ -39,9 +42,6 @@ class SlowNodes:
                 level = max(level, self._with_others(name))
                 if level < 1 - LEAST:
                     yield name, level
-
-    def _inside(self, name: str) -> list[float]:
-        return [r.ratio for r in self._readings.of(Part("node", name)) if r.ratio and len(r.figure.group.nodes) == 1]
 
     def _with_others(self, name: str) -> float:
         """Return what the node's better transfers reach; 1 if there are none."""

@@ -254,7 +254,8 @@ def _rose_alike(tally: Tally, seen: Sequence[CounterStep]) -> int:
         return 0
     window, own = next(window for window in WINDOWS if window >= len(seen)), _rises(seen)
     others = sorted(rises[window] for rises in tally.climbers if rises[window] > 2)
-    others.remove(own)
+    if own in others:
+        others.remove(own)  # one of them is this part
     if len(others) < ALIKE_PARTS or len(others) <= ALIKE_FRACTION * (tally.parts - 1):
         return 0
     usual = statistics.fmean(others) / window
@@ -290,7 +291,7 @@ def _finding(
     links = _links(past, slot, name)
     where = f", most on link {links}" if links else ""
     ago = (past.now.at - seen[-1].until).total_seconds() / _HOUR
-    once = f"between two runs, the later {math.ceil(ago)} h ago" if ago > 0 else "since the last run"
+    once = f"between two runs, the later one {math.ceil(ago)} h ago" if ago > 0 else "since the last run"
     often = f"in {len(rises)} of the last {len(seen)} runs" if len(seen) > 1 else once
     usual = f"other parts' rise in {chance:.1%} of runs" if len(seen) > 1 else f"at most {rule.most} are expected"
     message = f"{total} {rule.what} {often}, {_in(hours)}{where}; {usual}"

@@ -103,7 +103,7 @@ def test_burst_of_recoveries_goes_on_until_four_runs_are_quiet(fleet):
     for _ in range(3):
         verdicts = fleet.run()
         (finding,) = next(v.findings for v in verdicts if v.findings)
-    assert "between two runs, the later 15 h ago" in finding.message
+    assert "between two runs, the later one 15 h ago" in finding.message
     assert status(fleet.run(), "counters-over-time") == ("pass", "")
 
 
