@@ -13,7 +13,7 @@ from gpuops.probes.nvidia.conf_compute import ConfCompute, conf_compute
     severity="fail",
     tags=("quick", "gpu", "driver", "nvidia-smi"),
     applies_to="machines whose GPUs and driver know confidential computing",
-    catches="GPUs that no program can use, because nobody set them ready after the boot; a node that alone encrypts",
+    catches="GPUs that no program can use, because they were not set ready after the boot; a node whose mode differs",
     fix="attest the GPUs, then nvidia-smi conf-compute -srs 1; after each boot, or as a service",
 )
 def confidential_computing(

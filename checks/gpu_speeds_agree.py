@@ -18,7 +18,7 @@ from gpuops.probes.nvidia.nvbandwidth import GpuBandwidths, gpu_bandwidths
     severity="warn",
     tags=("burnin", "gpu", "memory", "pcie", "nvidia-smi"),
     applies_to="three or more nodes of one profile with DCGM or nvbandwidth installed",
-    catches="a node whose GPUs are all slow alike: a wrong power mode, a hot aisle, an old BIOS",
+    catches="a node all of whose GPUs are equally slow: a wrong power mode, a hot aisle, an old BIOS",
     fix="compare power limits, clocks, temperatures and BIOS settings with those of a faster node",
 )
 def gpu_speeds_agree(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.probes.network.ib import IbPort, ib_ports
-from gpuops.probes.network.ib_subnet import IbSubnet, ib_subnet
+from gpuops.probes.network.ib_subnet import IbSubnet, ib_subnet, rails_with_subnet
 
 
 @check(
@@ -28,14 +28,13 @@ def subnet_manager(
     `ib-ports`. Source: the kernel's ABI, sysfs-class-infiniband (sm_lid: 0 until a subnet manager set it);
     facebookresearch/gcm, check_iblink.py (ports in Init).
     """
-    declared = set(profile.get("nic.rails", ()))
-    judged = [port for port in ports if port.link_layer == "InfiniBand" and (port.device in declared or not declared)]
-    subnet_by_port = {(subnet.device, subnet.port): subnet for subnet in subnets}
-    if not judged:
+    rails = list(rails_with_subnet(ports, subnets, profile.get("nic.rails", ())))
+    if not rails:
         yield NotApplicable("there is no InfiniBand port")
-    for port in (each for each in judged if each.phys_state == "LinkUp"):
-        subnet = subnet_by_port.get((port.device, port.port))
-        if subnet is None or subnet.sm_lid is None:
+    for port, subnet in rails:
+        if port.phys_state != "LinkUp":
+            continue
+        if subnet.sm_lid is None:
             yield Unknown(f"{port.device} port {port.port} does not report the LID of its subnet manager")
         elif subnet.sm_lid == 0:
             message = f"port {port.port} is {port.state}: no subnet manager has reached it"

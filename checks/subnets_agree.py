@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.judging.majority import FEWEST_NODES, majority
 from gpuops.probes.network.ib import IbPort, ib_ports
-from gpuops.probes.network.ib_subnet import IbSubnet, ib_subnet
+from gpuops.probes.network.ib_subnet import IbSubnet, ib_subnet, rails_with_subnet
 
 _Port = tuple[str, int]
 _WORDS = {True: "full member", False: "limited member", None: "no member"}
@@ -64,13 +64,9 @@ def subnets_agree(
 def _active(
     ports: tuple[IbPort, ...], subnets: tuple[IbSubnet, ...], profile: Profile
 ) -> Iterator[tuple[_Port, IbSubnet]]:
-    declared = set(profile.get("nic.rails", ()))
-    for port in ports:
-        is_rail = port.link_layer == "InfiniBand" and (port.device in declared or not declared)
-        if is_rail and port.state.lower() == "active":
-            missing = IbSubnet(port.device, port.port, None, None)
-            found = (subnet for subnet in subnets if (subnet.device, subnet.port) == (port.device, port.port))
-            yield (port.device, port.port), next(found, missing)
+    for port, subnet in rails_with_subnet(ports, subnets, profile.get("nic.rails", ())):
+        if port.state.lower() == "active":
+            yield (port.device, port.port), subnet
 
 
 def _limited(subnets: list[IbSubnet]) -> Iterator[Finding]:

@@ -7,8 +7,10 @@ the default partition, and ``0x7fff`` limited membership of the same.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from gpuops.probes.network.ib import IbPort
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
@@ -36,6 +38,17 @@ class IbSubnet:
         """Partitions by their 15 bits, each with whether the port is a full member; full outweighs limited."""
         keys = self.pkeys or ()
         return {key & ~_FULL_MEMBER: (key | _FULL_MEMBER) in keys for key in keys}
+
+
+def rails_with_subnet(
+    ports: Iterable[IbPort], subnets: Iterable[IbSubnet], declared: Collection[str]
+) -> Iterator[tuple[IbPort, IbSubnet]]:
+    """Yield the InfiniBand ports of the ``declared`` devices, of all if there are none, with what the manager gave."""
+    subnet_by_port = {(subnet.device, subnet.port): subnet for subnet in subnets}
+    for port in ports:
+        if port.link_layer == "InfiniBand" and (port.device in declared or not declared):
+            place = port.device, port.port
+            yield port, subnet_by_port.get(place) or IbSubnet(*place, None, None)
 
 
 def parse_ib_subnet(text: str) -> tuple[IbSubnet, ...] | Unknown:
