@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shlex
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +55,15 @@ def open_private(path: Path, flags: int) -> int:
     if os.fstat(descriptor).st_uid == os.geteuid():
         os.fchmod(descriptor, PRIVATE)
     return descriptor
+
+
+def make_private(path: Path) -> None:
+    """Give a file of this user mode 0600, without opening it. Raise `OSError` for a link, a directory or a device."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if status.st_uid == os.geteuid():
+        path.chmod(PRIVATE)
 
 
 def private_directory(path: Path, *, strict: bool = False) -> None:

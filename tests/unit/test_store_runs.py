@@ -1,5 +1,6 @@
 """Runs in the store: what changed, where parts are, and that nothing is lost or half there."""
 
+import contextlib
 import datetime as dt
 import os
 import signal
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.errors import OutputError
+from gpuops.errors import LockedError, OutputError
 from gpuops.store import Runs, Store
 from gpuops.store.records import (
     FLEET,
@@ -242,6 +243,40 @@ def test_writers_wait_for_each_other_and_lose_nothing(tmp_path):
     with Runs(tmp_path / "state.db") as runs:
         assert len(runs.runs(100)) == 45
         assert [each.times for each in runs.findings()] == [15, 15, 15]
+
+
+def test_programs_that_open_a_new_store_at_once_wait_for_each_other(tmp_path):
+    def open_it(path):
+        together.wait()
+        with contextlib.suppress(LockedError), Runs(path) as own:
+            own.runs()
+            opened.append(path)
+
+    opened, together = [], threading.Barrier(6)
+    for path in (tmp_path / f"{k}.db" for k in range(50)):
+        threads = [threading.Thread(target=open_it, args=(path,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(opened) == 300
+
+
+def test_another_program_that_ends_leaves_the_log_of_a_process_with_two_stores(runs):
+    with Store(runs.path):
+        pass  # a second one in this process
+    subprocess.run([sys.executable, "-c", OPENER, runs.path], check=True)
+    runs.save(record(n1=visit()))
+    with Runs(runs.path) as other:
+        assert len(other.runs()) == 1
+
+
+OPENER = """
+import pathlib, sys
+from gpuops.store import Runs
+with Runs(pathlib.Path(sys.argv[1])) as runs:
+    runs.runs()
+"""
 
 
 WRITER = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TypeVar
 
 from gpuops.errors import LockedError, OutputError
 from gpuops.project import shortest
-from gpuops.replacing import open_private, private_directory
+from gpuops.replacing import make_private, open_private, private_directory
 from gpuops.store.schemas import SCHEMAS
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class Database:
             self._database = sqlite3.connect(
                 self._address(create=create), uri=True, timeout=_BUSY_SECONDS, isolation_level=None
             )
-            self._database.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead()
             self._database.execute("PRAGMA foreign_keys = ON")
             self._upgrade()
 
@@ -55,12 +56,31 @@ class Database:
         return uri
 
     def _create_file(self) -> None:
-        """Create the file if it is missing, before SQLite would, which applies the umask."""
+        """Create the file if it is missing, before SQLite would, which applies the umask; refuse a symbolic link.
+
+        A file that exists isn't opened: to close it would drop the locks that this process holds on it for SQLite,
+        and the next program to finish would take the write-ahead log away.
+        """
         try:
             private_directory(self.path.parent)
-            os.close(open_private(self.path, os.O_RDWR))
+            with contextlib.suppress(FileExistsError):
+                os.close(open_private(self.path, os.O_RDWR | os.O_EXCL))
+            make_private(self.path)
         except OSError as error:
             raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
+
+    def _write_ahead(self) -> None:
+        """Choose the write-ahead log. On a new file, SQLite refuses this at once if another program is doing it."""
+        until = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                self._database.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not _is_locked(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     def _upgrade(self) -> None:
         if self._version() == _VERSION:
@@ -106,9 +126,13 @@ class Database:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if "locked" in str(error):
+            if _is_locked(error):
                 waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
                 raise LockedError(f"{self._shown}: {waited}; wait for it to finish") from error
             raise OutputError(f"{self._shown}: cannot use the store: {error}") from error
         except sqlite3.DatabaseError as error:
             raise OutputError(f"{self._shown}: not a gpuops store, or damaged: {error}") from error
+
+
+def _is_locked(error: sqlite3.OperationalError) -> bool:
+    return "locked" in str(error)  # its code, sqlite_errorcode, is new in Python 3.11
