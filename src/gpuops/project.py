@@ -124,10 +124,13 @@ def user_state_folder(environment: Mapping[str, str]) -> Path:
 def placed(project: Project, inventory: Path | None, environment: Mapping[str, str]) -> Project:
     """Return the project with the place of its store: beside gpuops.yml, else beside the file of the inventory.
 
-    For names of hosts, and for this machine, it is the user's own. A store in the current folder, where it was once
-    kept, or beside the inventory, from before there was a gpuops.yml, is used for as long as there is no other. It is
-    never moved, because a run may have it open. `Project.notice` names a store that is out of place or not used.
+    For names of hosts, for this machine and for saved answers without an inventory, it is the user's own. A store in
+    the current folder, where it was once kept, or beside the inventory, from before there was a gpuops.yml, is used
+    for as long as there is no other. It is never moved, because a run may have it open. `Project.notice` names a store
+    that is out of place or not used.
     """
+    if inventory is None and project.state_folder is not None:  # a store in the current folder is of an inventory there
+        return replace(project, state_folder=user_state_folder(environment))
     beside = None if inventory is None else inventory.parent / STORE_FOLDER
     if project.state_folder is not None:
         project = replace(project, state_folder=beside or user_state_folder(environment))

@@ -46,7 +46,7 @@ from gpuops.requests import (
 )
 from gpuops.secret import Secret
 from gpuops.store import Store
-from gpuops.workspace import VARIABLE
+from gpuops.workspace import VARIABLE, project_beside
 
 if TYPE_CHECKING:
     from gpuops.collective.measurement import Measurement
@@ -206,8 +206,9 @@ class Cluster(Measurements):
         With an ``inventory``, hosts take their profiles and expectations from it; without one, every file is a host.
         """
         folder = Path(folder)
-        shared = shared_of(project, None, None, invocation)
+        shared = shared_of(project, None, None, invocation, place_store=False)
         document = Inventory.open(str(inventory), shared.catalogue.project) if inventory else None
+        shared.project = project_beside(shared.project, str(inventory or ""), shared.environment)
         hosts = saved_hosts(folder, document, limit)
         options = HostOptions(str(inventory or ""), str(folder))
         nodes = nodes_of(hosts, f"{folder}/", "saved", forks=1, events=events, inventory=document, options=options)

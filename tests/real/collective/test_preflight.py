@@ -7,6 +7,7 @@ import sys
 import pytest
 
 NAMES = ("n1", "n2", "n3", "n4")
+TORCHRUN = "torchrun --nnodes=4 --nproc-per-node=1 --rdzv-endpoint=n1:29500 train.py"
 MPIRUN = f"mpirun -H {','.join(NAMES)}"
 
 
@@ -52,12 +53,14 @@ def change(links):
 def test_a_job_that_can_start_is_told_so(preflight, links):
     if importlib.util.find_spec("torch") is None:
         pytest.skip("there is no torch here, which is the extra gpuops[launch]")
-    code, found = preflight("torchrun --nnodes=4 --nproc-per-node=1 --rdzv-endpoint=n1:29500 train.py")
+    code, found = preflight(f"CUDA_VISIBLE_DEVICES= {TORCHRUN}")
     assert (code, found["causes"]) == (0, []), found
     steps = {step["name"]: step for step in found["steps"]}
     assert "torch " in steps["environment"]["said"]
     assert "over 4 nodes by tcp" in steps["all-reduce"]["said"]
     assert not links.processes()
+    code, found = preflight(TORCHRUN)
+    assert (code, [cause["test"] for cause in found["causes"]]) == (3, ["no-gpu"]), found
 
 
 def test_a_port_that_is_taken_is_told_with_one_that_is_free(first, links):

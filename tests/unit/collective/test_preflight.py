@@ -1,5 +1,6 @@
 import datetime as dt
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -106,15 +107,31 @@ def facts(name, vendors):
     return Facts(name, dt.datetime.now(dt.timezone.utc), {"pci_vendors": frozenset(vendors)})
 
 
-def test_the_nodes_without_gpus_among_others_are_told_and_none_if_the_job_is_one_for_cpus():
-    preflight = Preflight(COMMAND, SimpleNamespace(hosts={}, excluded={}), None, pytest.fail)
-    preflight._check_gpus({"a": facts("a", {"8086"}), "b": facts("b", {"8086"})})
-    assert preflight.log.steps == [PreflightStep("gpus", "ok", "no NVIDIA GPU on these nodes")]
-    preflight._check_gpus({"a": facts("a", {"8086"}), "b": facts("b", {"8086", "10de"})})
-    assert preflight.log.causes == [
-        Cause("gpus", ("a",), "no NVIDIA GPU on this machine", "take these nodes out of the job")
-    ]
+def judged_gpus(command, **vendors):
+    """The preflight of a job on nodes whose PCI devices are of these vendors, after its step gpus."""
+    preflight = Preflight(command, SimpleNamespace(hosts={}, excluded={}), None, pytest.fail)
+    preflight._run_steps = lambda: preflight._check_gpus({name: facts(name, own) for name, own in vendors.items()})
+    return preflight, preflight.run()
+
+
+def test_nodes_without_gpus_among_others_are_left_out_of_the_job():
+    preflight, diagnosis = judged_gpus(COMMAND, a={"8086"}, b={"8086", "10de"})
+    assert diagnosis.causes[-1:] == (
+        Cause("gpus", ("a",), "no NVIDIA GPU on this machine", "take these nodes out of the job"),
+    )
     assert list(preflight._unhealthy) == ["a"]
+
+
+def test_a_job_on_nodes_that_all_lack_gpus_is_unknown_unless_it_says_that_it_uses_none():
+    preflight, diagnosis = judged_gpus(COMMAND, a={"8086"}, b={"8086"})
+    fix = "use nodes with GPUs; for a job that uses none: --export=ALL,CUDA_VISIBLE_DEVICES="
+    assert diagnosis.causes == (Cause("no-gpu", ("a", "b"), "no NVIDIA GPU on this machine", fix),)
+    assert (diagnosis.conclusion(), preflight._unhealthy) == ("incomplete", {})
+    for value in ("", "-1"):
+        _, diagnosis = judged_gpus(
+            replace(COMMAND, environment={"CUDA_VISIBLE_DEVICES": value}), a={"8086"}, b={"8086"}
+        )
+        assert (diagnosis.conclusion(), diagnosis.steps[-1].state) == ("ok", "skipped")
 
 
 def test_a_job_on_a_node_with_a_lost_gpu_is_told_too():

@@ -23,6 +23,7 @@ PreflightTest = Literal[
     "hosts",
     "reach",
     "gpus",
+    "no-gpu",  # on any node; whether the job needs one is not known
     "environment",
     "interface",
     "meeting",  # the rendezvous of the ranks
@@ -111,9 +112,16 @@ def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
 
 
 def without_gpu(bare: Sequence[str], nodes: Sequence[str]) -> Iterator[Cause]:
-    """All ``nodes`` have GPUs but the ``bare`` ones; if none has any, the job is one for CPUs."""
+    """All ``nodes`` have GPUs but the ``bare`` ones; for no GPU anywhere, see `no_gpu`."""
     if bare and len(bare) < len(nodes):
         yield Cause("gpus", tuple(bare), NO_GPU, "take these nodes out of the job")
+
+
+def no_gpu(command: LaunchCommand, bare: Sequence[str]) -> Iterator[Cause]:
+    """None of the nodes has a GPU, and the command does not say that its job uses none."""
+    if bare:
+        without = f"for a job that uses none: {command.setting('CUDA_VISIBLE_DEVICES', '')}"
+        yield Cause("no-gpu", tuple(bare), NO_GPU, f"use nodes with GPUs; {without}")
 
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:

@@ -73,11 +73,12 @@ class Diagnosis(Result):
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
         """Return ``failed`` if anything prevents the job from starting.
 
-        ``incomplete`` means that some nodes only do not answer, or are not proved idle.
+        ``incomplete`` means that some nodes only do not answer, or are not proved idle, or that no node has a GPU and
+        the command does not say that the job uses none.
         """
         if self.interrupted:
             return "interrupted"
-        if any(cause.test not in ("reach", "idle") for cause in self.causes):
+        if any(cause.test not in ("reach", "idle", "no-gpu") for cause in self.causes):
             return "failed"
         return "incomplete" if self.causes else "ok"
 
@@ -174,6 +175,8 @@ class Preflight:
     judge: Callable[[Mapping[str, Facts]], Sequence[Verdict]] = lambda _facts: ()
     _unhealthy: dict[str, Excluded] = field(default_factory=dict)
     _in_use: dict[str, Excluded] = field(default_factory=dict)
+    _bare: tuple[str, ...] = ()
+    """The nodes, if none of them has a GPU."""
 
     def run(self) -> Diagnosis:
         """Run every step that is still possible after a failure. On Ctrl-C return the results so far."""
@@ -182,6 +185,7 @@ class Preflight:
             self._run_steps()
         except (KeyboardInterrupt, CancelledError):
             interrupted = True
+        self.log.causes += causes.no_gpu(self.command, self._bare)  # last, since the job may not need one
         excluded = {**self._unhealthy, **self._in_use, **self.pool.excluded}
         if not any(cause.test == "hosts" for cause in self.log.causes):
             usable = [host for host in hosts if host not in excluded]
@@ -244,16 +248,21 @@ class Preflight:
 
     def _check_gpus(self, facts: Mapping[str, Facts]) -> None:
         """Test that programs can use the GPUs; nodes where they cannot stay in the pool for the other steps."""
+        if self.command.hides_gpus:
+            self.log.skip("gpus", "the job uses none: it sets CUDA_VISIBLE_DEVICES")
+            return
         verdicts = self.judge(facts)
         bare = [name for name, own in facts.items() if _lacks_gpus(own)]
-        detail = "no NVIDIA GPU on these nodes" if bare else ""
-        self.log.add("gpus", [*causes.gpus(verdicts), *causes.without_gpu(bare, list(facts))], detail)
+        if bare and len(bare) == len(facts):
+            self._bare = tuple(bare)
+            self.log.skip("gpus", "no NVIDIA GPU on these nodes")
+            return
+        self.log.add("gpus", [*causes.gpus(verdicts), *causes.without_gpu(bare, list(facts))])
         failing = [verdict for verdict in verdicts if verdict.status == "fail" and verdict.node]
         for node in dict.fromkeys(verdict.node for verdict in failing):
             checks = tuple(verdict.check for verdict in failing if verdict.node == node)
             self._unhealthy[node] = Excluded(node, "unhealthy", f"fails {', '.join(checks)}", checks=checks)
-        if len(bare) < len(facts):
-            self._unhealthy = {**{node: Excluded(node, "unhealthy", NO_GPU) for node in bare}, **self._unhealthy}
+        self._unhealthy = {**{node: Excluded(node, "unhealthy", NO_GPU) for node in bare}, **self._unhealthy}
 
     def _check_rendezvous(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.activity("interfaces and the rendezvous")

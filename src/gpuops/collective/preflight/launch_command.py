@@ -70,6 +70,11 @@ class LaunchCommand:
         """True if several nodes cannot start unless the command sets a rendezvous."""
         return self.rendezvous.startswith("--rdzv")
 
+    @property
+    def hides_gpus(self) -> bool:
+        """True for a job that uses no GPU: its CUDA_VISIBLE_DEVICES is empty or -1, as CUDA's documentation has it."""
+        return self.environment.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
+
     def with_rendezvous(self, master: str, port: int) -> str:
         """Return the options that set the rendezvous."""
         return self.rendezvous.format(master=master, port=port)
@@ -133,7 +138,8 @@ def read_command(words: Sequence[str], read_file: ReadFile, environ: Mapping[str
     if launcher == "mpirun":  # passes on only variables named by -x; without a value, its own
         variables = {name: value or typed.get(name, "") for name, value in command.environment.items()}
     else:
-        inherited = {} if launcher == "torchrun" else {n: v for n, v in environ.items() if n.startswith("NCCL_")}
+        passed_on = {"torchrun": (), "srun": ("NCCL_", "CUDA_VISIBLE_DEVICES")}.get(launcher, ("NCCL_",))
+        inherited = {name: value for name, value in environ.items() if name.startswith(passed_on)}
         variables = {**inherited, **assignments, **command.environment}
     return replace(_with_environment(command, variables), words=tuple(words))
 
