@@ -45,6 +45,19 @@ def test_several_targets_have_a_folder_each(render, tmp_path):
     assert (tmp_path / "out" / "torchrun" / "static-gpu02.sh").read_text().count("--node-rank=1 ") == 1
 
 
+def test_of_several_targets_none_is_written_if_a_file_of_one_exists(render, tmp_path):
+    (tmp_path / "launch" / "torchrun").mkdir(parents=True)
+    (tmp_path / "launch" / "torchrun" / "static-gpu02.sh").write_text("mine")
+    assert render("-t", "deepspeed,torchrun").returncode == 2
+    assert [path.name for path in (tmp_path / "launch").rglob("*") if path.is_file()] == ["static-gpu02.sh"]
+
+
+def test_files_of_nodes_that_left_the_layout_are_named(render, tmp_path):
+    render("-t", "torchrun")
+    done = render("-t", "torchrun", "--layout", "tp=8", "--limit", "gpu01", "--overwrite")
+    assert "  warning: launch/static-gpu02.sh: for nodes that are not in this layout; delete" in done.stdout
+
+
 def test_standing_files_are_kept_unless_forced(render, tmp_path):
     render("-t", "deepspeed")
     (tmp_path / "launch" / "hostfile").write_text("mine")
@@ -57,9 +70,11 @@ def test_standing_files_are_kept_unless_forced(render, tmp_path):
 
 
 def test_a_check_complains_of_what_lies_there_and_writes_nothing(render, tmp_path):
-    assert render("-t", "deepspeed", "--check").stdout == "no problems\n"
-    assert list(tmp_path.iterdir()) == []
+    done = render("-t", "deepspeed", "--check")
+    assert (done.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert "missing; gpuops render writes it" in done.stdout
     render("-t", "deepspeed")
+    assert render("-t", "deepspeed", "--check").stdout == "no problems\n"
     with (tmp_path / "launch" / ".deepspeed_env").open("a") as file:
         file.write("# a comment\n")
     done = render("-t", "deepspeed", "--check")

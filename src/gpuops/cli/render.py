@@ -65,7 +65,7 @@ def command(
     if check:
         return _check(launches)
     for folder, launch in launches.items():
-        launch.refuse(folder)
+        launch.refuse(folder, overwrite=overwrite)
     for folder, launch in launches.items():
         launch.write(folder, overwrite=overwrite)
         if not as_json:

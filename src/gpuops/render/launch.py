@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec
@@ -15,7 +17,7 @@ from gpuops.render.checking import lint
 from gpuops.render.job import Job
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.target import Target
-from gpuops.render.writing import read_existing, write
+from gpuops.render.writing import leftovers, read_existing, refuse_existing, write
 
 
 @dataclass(frozen=True)
@@ -35,23 +37,30 @@ class Launch(Result):
         Raise `TemplateError` for settings that the launcher would silently ignore. Raise `OutputError` if a file cannot
         be written, or if it exists and ``overwrite`` is not set.
         """
-        self.refuse(Path(folder))
+        self.refuse(Path(folder), overwrite=overwrite)
         write(self.files, Path(folder), force=overwrite)
 
-    def refuse(self, folder: Path) -> None:
-        """Raise `TemplateError` if there are complaints about the files as they would be written."""
-        complaints = self._complaints(list(self.files), folder)
+    def refuse(self, folder: Path, *, overwrite: bool = False) -> None:
+        """Raise `TemplateError` or `OutputError` as `write` would, and write nothing."""
+        complaints = [f"{folder}/{complaint}" for complaint in lint(self.files, self.placement)]
         if complaints:
             raise TemplateError("; ".join(complaints))
+        if not overwrite:
+            refuse_existing(self.files, folder)
 
     def complaints(self, folder: str | Path | None = None) -> list[str]:
-        """Return what is wrong in the files in ``folder``, including manual edits; without one, as rendered."""
+        """Return what is wrong in ``folder``, including manual edits and missing files; without one, as rendered."""
         if folder is None:
-            return list(lint(list(self.files), self.placement))
-        return self._complaints(read_existing(self.files, Path(folder)), Path(folder))
+            return list(lint(self.files, self.placement))
+        existing = read_existing(self.files, Path(folder))
+        missing = {file.path for file in self.files} - {file.path for file in existing}
+        found = [*_one_line(missing, "missing; gpuops render writes it"), *lint(existing, self.placement)]
+        return [*(f"{folder}/{complaint}" for complaint in found), *self.leftovers(folder)]
 
-    def _complaints(self, files: list[Rendered], folder: Path) -> list[str]:
-        return [f"{folder}/{complaint}" for complaint in lint(files, self.placement)]
+    def leftovers(self, folder: str | Path) -> list[str]:
+        """Return a line about files in ``folder`` for nodes that are not in this layout; they may be edited by hand."""
+        names = leftovers(self.target.files, self.files, Path(folder))
+        return [f"{folder}/{line}" for line in _one_line(names, "for nodes that are not in this layout; delete it")]
 
     def to_document(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -67,3 +76,8 @@ def launch_for(target: Target, placement: Placement, job: Job, model: ModelSpec 
     """Return what ``target`` renders for ``placement``; raise `TemplateError` if it refuses or a template is wrong."""
     files = tuple(render(target, placement, job, model))
     return Launch(target, placement, files, start_command(target, placement, job, model))
+
+
+def _one_line(names: Collection[str], what: str) -> list[str]:
+    """Return one line about all files of these names, if there are any."""
+    return [f"{NodeSet(','.join(names), resolver=RESOLVER_NOGROUP)}: {what}"] if names else []

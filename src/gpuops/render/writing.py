@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -18,14 +19,20 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
 
     Raise `OutputError` if a path would leave the directory, leads through a link, or exists and ``force`` is not set.
     """
+    if not force:
+        refuse_existing(files, folder)
     paths = [_inside(folder, file.path) for file in files]
-    existing_paths = [path for path in paths if path.exists()]
-    if existing_paths and not force:
-        raise OutputError(
-            f"{existing_paths[0]}: already exists; pass --overwrite to replace it, or choose another directory with -o"
-        )
     with ThreadPoolExecutor(_WRITERS) as writers:
         list(writers.map(_write, files, paths))
+
+
+def refuse_existing(files: Sequence[Rendered], folder: Path) -> None:
+    """Raise `OutputError` if one of the files exists."""
+    for path in (_inside(folder, file.path) for file in files):
+        if path.exists():
+            raise OutputError(
+                f"{path}: already exists; pass --overwrite to replace it, or choose another directory with -o"
+            )
 
 
 _WRITERS = 8
@@ -41,12 +48,20 @@ def _write(file: Rendered, path: Path) -> None:
 
 
 def read_existing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
-    """Return the files as they are in ``folder``, including manual edits; a missing file as it would be written."""
-    existing = []
-    for file in files:
-        path = _inside(folder, file.path)
-        existing.append(replace(file, text=read_text(path)) if path.is_file() else file)
-    return existing
+    """Return those of the files that are in ``folder``, as they are there, including manual edits."""
+    paths = [(file, _inside(folder, file.path)) for file in files]
+    return [replace(file, text=read_text(path)) for file, path in paths if path.is_file()]
+
+
+def leftovers(templates: Iterable[str], files: Sequence[Rendered], folder: Path) -> list[str]:
+    """Return the files in ``folder`` that were made from ``templates`` for nodes of another layout.
+
+    ``templates`` are output paths, such as ``run-{node}.sh``.
+    """
+    made = {file.path for file in files}
+    patterns = [glob.escape(path).replace("{node}", "*") for path in templates if "{node}" in path]
+    found = {path.relative_to(folder).as_posix() for pattern in patterns for path in folder.glob(pattern)}
+    return sorted(found - made)
 
 
 def _inside(folder: Path, name: str) -> Path:

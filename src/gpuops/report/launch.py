@@ -23,6 +23,8 @@ def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:
     for template in launch.target.files:
         files = fold(template.replace("{node}", node.name) for node in launch.placement.nodes)
         yield from page.labelled("  ", files, indent=2)
+    for line in launch.leftovers(folder):
+        yield from page.labelled("  warning: ", clean(line), indent=11)
     if launch.target.note:
         yield from page.labelled("  note: ", launch.target.note, indent=8)
     if launch.start:

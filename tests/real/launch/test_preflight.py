@@ -20,7 +20,9 @@ def preflight(lab, tmp_path):
     (tmp_path / "gpuops.yml").write_text("inventory: inventory.json\nscheduler: slurm\n")
 
     def run(command, before=""):
-        done = lab.run(f"CUDA_VISIBLE_DEVICES= {before} {sys.executable} -m gpuops preflight --json -- {command}", tmp_path)
+        done = lab.run(
+            f"CUDA_VISIBLE_DEVICES= {before} {sys.executable} -m gpuops preflight --json -- {command}", tmp_path
+        )
         assert done.stdout.startswith("{"), done.stdout
         return done.returncode, json.loads(done.stdout)
 

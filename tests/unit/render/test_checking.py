@@ -5,7 +5,7 @@ import pytest
 from gpuops.errors import TemplateError
 from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
-from gpuops.render import Job, Rendered, environment_of, find_target, lint, read_existing, render, targets
+from gpuops.render import Job, Rendered, environment_of, find_target, launch_for, lint, read_existing, render, targets
 
 
 def node(name, gpus=4):
@@ -85,5 +85,20 @@ def test_a_file_that_a_person_edited_is_what_is_checked(tmp_path):
     files = render(find_target("deepspeed"), placement, Job())
     (tmp_path / "hostfile").write_text("n1 slots=4\n")
     there = read_existing(files, tmp_path)
-    assert [made.path for made in there] == [made.path for made in files]
+    assert [made.path for made in there] == ["hostfile"]
     assert list(lint(there, placement)) == ["hostfile: slots are [4], but the nodes of this layout hold [4, 4] ranks"]
+
+
+def test_files_of_an_older_layout_and_missing_ones_are_complaints(tmp_path):
+    nodes = [node(f"n{number}") for number in range(1, 5)]
+    older, newer = (
+        launch_for(find_target("torchrun"), place(parse_layout(words), nodes[:count]), Job())
+        for words, count in (("dp=16", 4), ("dp=8", 2))
+    )
+    older.write(tmp_path)
+    assert older.complaints(tmp_path) == []
+    newer.write(tmp_path, overwrite=True)
+    left = f"{tmp_path}/static-n[3-4].sh: for nodes that are not in this layout; delete it"
+    assert newer.complaints(tmp_path) == newer.leftovers(tmp_path) == [left]
+    (tmp_path / "static-n1.sh").unlink()
+    assert newer.complaints(tmp_path) == [f"{tmp_path}/static-n1.sh: missing; gpuops render writes it", left]
