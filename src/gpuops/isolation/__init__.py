@@ -50,7 +50,7 @@ from gpuops.isolation.intra_node import next_round as _next_intra_node
 from gpuops.isolation.node_evidence import NodeEvidence, all_reduce, evidence_of
 from gpuops.isolation.planning import max_rounds
 from gpuops.isolation.planning import next_round as _next_between
-from gpuops.isolation.remedies import fix_for, fix_in_common
+from gpuops.isolation.remedies import action_for, fix_for, fix_in_common
 from gpuops.isolation.rounds import Round
 from gpuops.reasons import Excluded
 
@@ -61,6 +61,7 @@ __all__ = [
     "Evidence",
     "Excluded",
     "NodeEvidence",
+    "action_for",
     "all_reduce",
     "blame",
     "evidence_of",

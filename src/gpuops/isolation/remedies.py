@@ -49,10 +49,17 @@ def fix_for(blamed: BlamedPart) -> str:
     """Return the fix for the part, and the command that verifies it."""
     owner, _, part = blamed.part.partition(":")
     if owner in _OF_THE_FABRIC:
+        return action_for(blamed)
+    return action_for(blamed) + (_verification(blamed, owner) or ("" if part else _alone(blamed, owner)))
+
+
+def action_for(blamed: BlamedPart) -> str:
+    """Return the fix for the part alone, for a fabric that no command of gpuops reaches."""
+    owner, _, part = blamed.part.partition(":")
+    if owner in _OF_THE_FABRIC:
         name, _, rail = part.partition("/rail")
         return _OF_THE_FABRIC[owner].format(name=name, rail=rail)
-    verification = _verification(blamed, owner)
-    return _fix_for_node(blamed, owner, part) + (verification or ("" if part else _alone(blamed, owner)))
+    return _fix_for_node(blamed, owner, part)
 
 
 def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:

@@ -28,13 +28,16 @@ _MANY = "--json has the evidence of each"
 _NO_PART = "no part is blamed for this"
 
 
-def blocks(blame: Blame, fabric: Fabric, page: Page) -> Iterator[list[str]]:
-    """Yield a block of lines for each cause of the whole fleet and for each blamed part, or one for many parts."""
+def blocks(blame: Blame, fabric: Fabric, page: Page, fix: Callable[[BlamedPart], str] = fix_for) -> Iterator[list[str]]:
+    """Yield a block of lines for each cause of the whole fleet and for each blamed part, or one for many parts.
+
+    ``fix`` is `action_for` for a fabric that is not that of an inventory: a command to verify it would find no node.
+    """
     yield from ([*_common(cause, page)] for cause in blame.fleet)
     if len(blame.blamed) > _MAX_BLOCKS:
-        yield [*_many(blame.blamed, page)]
+        yield [*_many(blame.blamed, page, fix)]
     else:
-        yield from ([*_blamed(part, fabric, page)] for part in blame.blamed)
+        yield from ([*_blamed(part, fabric, page, fix)] for part in blame.blamed)
 
 
 def tail(blame: Blame, page: Page, *, low: Iterable[ScopeLine] = (), interrupted: bool = False) -> Iterator[str]:
@@ -85,15 +88,15 @@ def _common(cause: CommonCause, page: Page) -> Iterator[str]:
     yield from page.labelled("  do", clean(fix_in_common(cause)), 6)
 
 
-def _blamed(blamed: BlamedPart, fabric: Fabric, page: Page) -> Iterator[str]:
+def _blamed(blamed: BlamedPart, fabric: Fabric, page: Page, fix: Callable[[BlamedPart], str]) -> Iterator[str]:
     parts = [part_in_words(part, fabric) for part in (blamed.part, *blamed.alternatives)]
     yield from page.edges(clean(f"BLAMED  {' or '.join(parts)}"), blamed.kind)
     for sentence in filter(None, (*blamed.evidence, blamed.doubt)):
         yield from page.labelled("  ", clean(sentence), 2)
-    yield from page.labelled("  do", clean(fix_for(blamed)), 6)
+    yield from page.labelled("  do", clean(fix(blamed)), 6)
 
 
-def _many(blamed: Sequence[BlamedPart], page: Page) -> Iterator[str]:
+def _many(blamed: Sequence[BlamedPart], page: Page, fix: Callable[[BlamedPart], str]) -> Iterator[str]:
     """Yield one block for many parts: those of one kind and place together, and the fix for one of each sort."""
     yield from page.edges(f"BLAMED  {len(blamed)} parts", _MANY)
     rows = [row for each in _grouped(blamed, lambda each: each.kind).values() for row in _rows(each)]
@@ -107,7 +110,7 @@ def _many(blamed: Sequence[BlamedPart], page: Page) -> Iterator[str]:
         yield from page.labelled("  ", f"each: {most.doubt}", 2)
     sorts = _grouped(blamed, lambda each: (each.kind, _sort(each.part)))
     for (kind, _), own in list(sorts.items())[:_MAX_FIXES]:
-        yield from page.labelled("  do", clean(f"{kind}, such as {own[0].part}: {fix_for(own[0])}"), 6)
+        yield from page.labelled("  do", clean(f"{kind}, such as {own[0].part}: {fix(own[0])}"), 6)
 
 
 def _sort(part: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuops.collective.expectations import Expectations
 from gpuops.collective.heat_map import heat_map
 from gpuops.collective.scope_lines import scope_lines
-from gpuops.isolation import max_rounds
+from gpuops.isolation import action_for, max_rounds
 from gpuops.report import blame
 from gpuops.report.allreduce import scopes_in_words
 from gpuops.report.page import Page, format_node_count
@@ -28,7 +28,7 @@ def lines(isolation: Isolation, page: Page) -> Iterator[str]:
     blocks = (
         [*page.labelled("fabric", about, _WIDTH), *page.labelled("rounds", rounds, _WIDTH)],
         [text for line in scopes_in_words(scopes) for text in page.labelled("", line, 0)],
-        *blame.blocks(isolation.blame, fabric, page),
+        *blame.blocks(isolation.blame, fabric, page, action_for),
         [*blame.tail(isolation.blame, page, low=low, interrupted=isolation.interrupted)],
     )
     for number, block in enumerate(filter(None, blocks)):

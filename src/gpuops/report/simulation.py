@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gpuops.isolation import max_rounds
+from gpuops.isolation import action_for, max_rounds
 from gpuops.isolation.cases import Case
 from gpuops.isolation.trials import Trial
 from gpuops.report import blame
@@ -25,7 +25,7 @@ def lines(trial: Trial, page: Page) -> Iterator[str]:
         *_listed("wrong", (f"{blamed.part} is healthy" for blamed in trial.false_positives)),
     ):
         yield from page.labelled(label, text, _WIDTH)
-    blocks = blame.blocks(trial.blame, trial.case.fabric, page)
+    blocks = blame.blocks(trial.blame, trial.case.fabric, page, action_for)
     for block in (*blocks, [*blame.tail(trial.blame, page)]):
         yield from ["", *block] if block else ()
 

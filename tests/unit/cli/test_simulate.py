@@ -35,6 +35,12 @@ def test_a_person_reads_what_was_planted_and_who_is_accused():
     assert all(len(line) <= 80 for line in said.splitlines())
 
 
+def test_no_command_is_proposed_for_a_simulated_node():
+    printed = simulate("--nodes", "32", "--fault", "gpu005:slow=30").output
+    assert "  do  drain gpu005 and check it alone\n" in printed
+    assert "gpuops validate" not in printed
+
+
 def test_without_the_map_a_leaf_is_missed_and_the_exit_code_says_so():
     words = ("--nodes", "32", "--unit", "8", "--fault", "leaf:L3:slow=30")
     assert simulate(*words).return_value == 0
