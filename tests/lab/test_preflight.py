@@ -103,6 +103,15 @@ def test_the_check_of_the_remaining_hosts_is_a_command_on_one_line(preflight, pl
 
 
 @pytest.mark.long
+def test_nodes_offered_for_a_job_are_not_those_that_an_all_reduce_blamed(lab, preflight, plant):
+    plant("gpu01:gpu3:slow=40")
+    inventory = ("-i", str(lab.folder / "inventory.yml"))
+    CliRunner().invoke(program, ["allreduce", *inventory], standalone_mode=False)
+    _, printed = preflight("torchrun", "--nnodes=1", "train.py")
+    assert "start it on gpu02 only" in " ".join(printed.split())
+
+
+@pytest.mark.long
 def test_a_lost_gpu_is_told_beside_the_fault_of_another_host_and_is_not_called_busy(causes, plant):
     plant("gpu02:gpu5:lost", "gpu03:host:no-python")
     words = ("torchrun", "--nnodes=2", "train.py")

@@ -14,6 +14,8 @@ from gpuops.inventory import Host
 from gpuops.judging import waive
 from gpuops.operations.health import check_profiles, expected_of, profiles_of, quick_checks
 from gpuops.operations.measure import check, context_of, pool_of
+from gpuops.operations.past.recall import blamed
+from gpuops.reasons import Excluded
 from gpuops.requests import PreflightRequest
 from gpuops.workspace import Workspace
 
@@ -46,7 +48,16 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
             log,
             probes_for(checks),
             lambda facts: waive(assess(checks, facts, profiles_of(hosts, facts, work.catalogue)), waivers),
+            _found_faulty(work.of(host.name for host in hosts)),
         ).run()
+
+
+def _found_faulty(work: Workspace) -> Mapping[str, Excluded]:
+    """Return the hosts that an earlier all-reduce blamed, which `place` leaves out too; the notes give the reasons."""
+    known = blamed(work, [host.name for host in work.hosts])
+    for node, excluded in known.items():
+        work.note(f"{node}: {excluded.why}")
+    return known
 
 
 def _reader(texts: Mapping[str, str]) -> Callable[[str], str]:

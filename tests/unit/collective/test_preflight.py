@@ -107,6 +107,17 @@ def facts(name, vendors):
     return Facts(name, dt.datetime.now(dt.timezone.utc), {"pci_vendors": frozenset(vendors)})
 
 
+def test_nodes_that_an_earlier_run_blamed_are_the_last_to_choose():
+    pool = SimpleNamespace(hosts={"n1": None, "n2": None, "n3": None}, excluded={})
+    command = LaunchCommand("torchrun", "torchrun", count=2, words=("torchrun", "--nnodes=2", "a.py"))
+    preflight = Preflight(command, pool, None, pytest.fail, avoid={"n1"})
+    preflight._run_steps = list
+    assert preflight.run().causes[0].fix.startswith("start it on n[2-3] only; ")
+    preflight.avoid = {"n1", "n2", "n3"}
+    preflight.log = StepLog()
+    assert preflight.run().causes[0].fix.startswith("start it on n[1-2] only; ")
+
+
 def judged_gpus(command, **vendors):
     """The preflight of a job on nodes whose PCI devices are of these vendors, after its step gpus."""
     preflight = Preflight(command, SimpleNamespace(hosts={}, excluded={}), None, pytest.fail)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -160,8 +160,9 @@ class Preflight:
 
     ``slurm`` is set if srun starts the job. ``measure`` runs one all-reduce on the remaining nodes and returns its
     result and the engine, after ``monitor`` has proved them idle. ``judge`` judges from the facts that ``probes``
-    collect whether programs can use the GPUs. ``activity`` receives the current step in a few words; ``log`` may
-    contain earlier steps.
+    collect whether programs can use the GPUs. If there are more nodes than the command needs, those to ``avoid``, which
+    an earlier run found faulty, are the last to choose. ``activity`` receives the current step in a few words; ``log``
+    may contain earlier steps.
     """
 
     command: LaunchCommand
@@ -173,6 +174,7 @@ class Preflight:
     log: StepLog = field(default_factory=StepLog)
     probes: Sequence[Probe[Any]] = ()
     judge: Callable[[Mapping[str, Facts]], Sequence[Verdict]] = lambda _facts: ()
+    avoid: Collection[str] = ()
     _unhealthy: dict[str, Excluded] = field(default_factory=dict)
     _in_use: dict[str, Excluded] = field(default_factory=dict)
     _bare: tuple[str, ...] = ()
@@ -188,7 +190,7 @@ class Preflight:
         self.log.causes += causes.no_gpu(self.command, self._bare)  # last, since the job may not need one
         excluded = {**self._unhealthy, **self._in_use, **self.pool.excluded}
         if not any(cause.test == "hosts" for cause in self.log.causes):
-            usable = [host for host in hosts if host not in excluded]
+            usable = sorted((host for host in hosts if host not in excluded), key=self.avoid.__contains__)
             self.log.put_first("hosts", causes.count(self.command, hosts, usable))
         return self.log.diagnosis(self.command, hosts, excluded, interrupted=interrupted)
 
