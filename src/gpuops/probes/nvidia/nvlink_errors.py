@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from gpuops.probes.nvidia.nvlink import NO_LINK
 from gpuops.probing import Probe, Unknown, failure_of
@@ -60,21 +62,46 @@ def parse_link_errors(text: str) -> dict[str, dict[int, LinkErrors]] | Unknown:
     return links_by_gpu
 
 
+@lru_cache(maxsize=1)
 def _parse(text: str) -> tuple[dict[str, dict[int, LinkErrors]], str]:
-    """Return the errors of each link up to the first line that is neither a counter nor a known note, and that line."""
+    """Return the errors of each link up to the first line that is neither a counter nor a known note, and that line.
+
+    Two probes read the same answer, and do not change the result.
+    """
     links_by_gpu: dict[str, dict[int, LinkErrors]] = {}
     links: dict[int, LinkErrors] | None = None
     for line in text.splitlines():
-        head, _, rest = line.strip().partition(": ")
-        name, _, value = rest.rpartition(": ")
-        if links is not None and name and head[:5] == "Link " and head[5:].isdecimal():
-            if not _add(links.setdefault(int(head[5:]), LinkErrors()), name, value):
+        counter = _counter(line)
+        if links is not None and counter is not None:
+            number, name, value = counter
+            link = links.get(number) or links.setdefault(number, LinkErrors())
+            if name and value is None:
                 return links_by_gpu, line.strip()
+            if name:
+                own: dict[str, Any] = link.counts if isinstance(value, int) else link.rates  # type: ignore[assignment]
+                own[name] = value
         elif gpu := _GPU.fullmatch(line):
             links = links_by_gpu.setdefault(f"gpu{int(gpu[1])}", {})
         elif line.strip() and (links is None or not (_NOTE.fullmatch(line) or NO_LINK.fullmatch(line))):
             return links_by_gpu, line.strip()
     return links_by_gpu, ""
+
+
+@lru_cache(maxsize=4096)
+def _counter(line: str) -> tuple[int, str, int | float | None] | None:
+    """Return the link, the name and the value of a counter or rate; None if the line has none.
+
+    The name is empty for what is not read, and the value None if it is no number. Most lines are the same on all GPUs
+    of all nodes, so each is read once.
+    """
+    head, _, rest = line.strip().partition(": ")
+    name, _, value = rest.rpartition(": ")
+    if not (name and head[:5] == "Link " and head[5:].isdecimal()):
+        return None
+    number = int(head[5:])
+    if value in _ABSENT or (name not in _COUNTERS and name not in _RATES):
+        return number, "", None
+    return (number, _COUNTERS[name], _count(value)) if name in _COUNTERS else (number, _RATES[name], _rate(value))
 
 
 def _read_links(answer: Completed) -> dict[str, dict[int, LinkErrors] | Unknown] | Unknown:
@@ -89,17 +116,8 @@ def _read_links(answer: Completed) -> dict[str, dict[int, LinkErrors] | Unknown]
     return {**links_by_gpu, list(links_by_gpu)[-1]: failure} if len(links_by_gpu) > 1 else failure_of(answer)
 
 
-def _add(link: LinkErrors, name: str, value: str) -> bool:
-    """Add a value to ``link``; False if it is the value of a known counter and not a number."""
-    if value in _ABSENT or (name not in _COUNTERS and name not in _RATES):
-        return True
-    if name in _COUNTERS and value.isdecimal() and value.isascii() and len(value) <= 20:
-        link.counts[_COUNTERS[name]] = int(value)  # type: ignore[index] # it is this parser's own
-        return True
-    rate = _rate(value) if name in _RATES else None
-    if rate is not None:
-        link.rates[_RATES[name]] = rate  # type: ignore[index]
-    return rate is not None
+def _count(value: str) -> int | None:
+    return int(value) if value.isdecimal() and value.isascii() and len(value) <= 20 else None
 
 
 def _rate(value: str) -> float | None:
