@@ -20,9 +20,9 @@ import os
 import statistics
 import time
 
-from gpuops.isolation import intra_node
 from gpuops.isolation.cases import draw_case
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
+from gpuops.isolation.intra_node import searching as intra_node
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.isolation.sweeps import rail_groups, round_robin_pairs
 from gpuops.isolation.trials import Trial, run

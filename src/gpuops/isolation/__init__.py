@@ -44,9 +44,9 @@ from gpuops.isolation.coverage import far_too_slow, left_out, too_fast, without_
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.explained import located, without_explained
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.intra_node import blame as _blame_intra_node
-from gpuops.isolation.intra_node import first_round as _first_intra_node
-from gpuops.isolation.intra_node import next_round as _next_intra_node
+from gpuops.isolation.intra_node.searching import blame as _blame_intra_node
+from gpuops.isolation.intra_node.searching import first_round as _first_intra_node
+from gpuops.isolation.intra_node.searching import next_round as _next_intra_node
 from gpuops.isolation.node_evidence import NodeEvidence, all_reduce, evidence_of
 from gpuops.isolation.planning import max_rounds
 from gpuops.isolation.planning import next_round as _next_between

@@ -14,8 +14,8 @@ from dataclasses import replace
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.searching import next_group_round, nodes_to_exclude
-from gpuops.isolation.intra_node import MAX_ROUNDS as _MAX_INSIDE
-from gpuops.isolation.intra_node import blame as blame_intra_node
+from gpuops.isolation.intra_node.searching import MAX_ROUNDS as _MAX_INSIDE
+from gpuops.isolation.intra_node.searching import blame as blame_intra_node
 from gpuops.isolation.readings import Readings
 from gpuops.isolation.retesting import has_one_nic, retest_round, uplinks_alone
 from gpuops.isolation.rounds import RankGroup, Round

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import CI
 
-from gpuops.isolation import blame, intra_node
+from gpuops.isolation import blame
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNode
 from gpuops.isolation.faults import FabricFault
+from gpuops.isolation.intra_node import searching as intra_node
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
 

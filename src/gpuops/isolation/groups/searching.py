@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.groups.dealing import Deal, Nodes, even_groups
 from gpuops.isolation.groups.view import GroupView
-from gpuops.isolation.intra_node import blame as blame_intra_node
+from gpuops.isolation.intra_node.searching import blame as blame_intra_node
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis
 

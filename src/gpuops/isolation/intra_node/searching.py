@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuops.isolation.certainty import more_rounds
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind
-from gpuops.isolation.node_readings import FIRST_ROUNDS, KINDS, NodeReading, middle
-from gpuops.isolation.node_view import MAX_LATER, STEPS, NodeView, node_views, pairings
+from gpuops.isolation.intra_node.readings import FIRST_ROUNDS, KINDS, NodeReading, middle
+from gpuops.isolation.intra_node.view import MAX_LATER, STEPS, NodeView, node_views, pairings
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
 __all__ = ["MAX_ROUNDS", "blame", "first_round", "next_round", "pairings"]

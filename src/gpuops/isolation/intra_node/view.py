@@ -14,7 +14,7 @@ from gpuops.isolation.certainty import rounds_to_decide
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, FabricNode
 from gpuops.isolation.flapping import Flapping
-from gpuops.isolation.node_readings import (
+from gpuops.isolation.intra_node.readings import (
     SLOW,
     NodeKind,
     NodeReading,
