@@ -129,15 +129,16 @@ def placed(project: Project, inventory: Path | None, environment: Mapping[str, s
     for as long as there is no other. It is never moved, because a run may have it open. `Project.notice` names a store
     that is out of place or not used.
     """
-    if inventory is None and project.state_folder is not None:  # a store in the current folder is of an inventory there
-        return replace(project, state_folder=user_state_folder(environment))
+    is_in_place = inventory is None and project.state_folder is not None  # beside an inventory that was not named now
     beside = None if inventory is None else inventory.parent / STORE_FOLDER
     if project.state_folder is not None:
         project = replace(project, state_folder=beside or user_state_folder(environment))
     place = project.store_path.parent
     former = [folder for folder in _former(beside) if folder.resolve() != place.resolve()]
     if former and not (project.store_path.exists() or project.runs_path.exists()):
-        return replace(project, state_folder=former[0], notice=_advice(former[0], project.store_path))
+        used = f"using the store in {shortest(former[0])}"
+        notice = used if is_in_place else f"{used}; {_advice(former[0], project.store_path)}"
+        return replace(project, state_folder=former[0], notice=notice)
     unused = " and ".join(str(shortest(folder)) for folder in former)
     notice = f"using the store in {shortest(place)}, not the one in {unused}" if former else project.notice
     return replace(project, notice=notice)
@@ -150,7 +151,7 @@ def _former(beside: Path | None) -> list[Path]:
 
 
 def _advice(former: Path, store: Path) -> str:
-    """Return that the store in ``former`` is used, and how to move it to where ``store`` is looked for."""
+    """Return how to move the store in ``former`` to where ``store`` is looked for."""
     place, files = store.parent, sorted(former.glob("state.db*"))
     others = [former / name for name in ("runs", "claims") if (former / name).exists()]
     target = shlex.quote(str(shortest(place)))
@@ -158,10 +159,7 @@ def _advice(former: Path, store: Path) -> str:
     if store.name != "state.db":
         renamed = {place / file.name: place / file.name.replace("state.db", store.name) for file in files}
         moves += [f"mv {shlex.join((str(shortest(old)), str(shortest(new))))}" for old, new in renamed.items()]
-    return (
-        f"using the store in {shortest(former)}; it belongs in {shortest(place)}. "
-        f"To move it while no gpuops runs: {' && '.join(moves)}"
-    )
+    return f"it belongs in {shortest(place)}. To move it while no gpuops runs: {' && '.join(moves)}"
 
 
 def _has_state(folder: Path) -> bool:

@@ -135,12 +135,15 @@ class TestPlaced:
         project = placed(load_project(), None, environment)
         assert project.store_path == pathlib.Path(folder).expanduser() / "state.db"
 
-    def test_store_of_an_inventory_in_the_current_folder_is_not_moved_to_the_users_own(self, tmp_path, monkeypatch):
+    def test_store_in_the_current_folder_stays_there_if_no_inventory_is_named(self, tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(tmp_path))
         (tmp_path / "here" / ".gpuops").mkdir()
         (tmp_path / "here" / ".gpuops" / "state.db").touch()
         project = placed(load_project(), None, {})
-        assert (project.store_path.parent, project.notice) == (tmp_path / ".local" / "state" / "gpuops", "")
+        assert (project.store_path, project.notice) == (
+            tmp_path / "here" / ".gpuops" / "state.db",
+            "using the store in .gpuops",
+        )
 
     def test_store_in_the_current_folder_is_used_if_there_is_no_other(self, tmp_path):
         old = tmp_path / "here" / ".gpuops"
