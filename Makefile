@@ -26,7 +26,8 @@ real: .venv/test.stamp ground      ## tests with real servers, networks and mach
 	$(BIN)/pytest tests/real/collective
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder tests/real --ignore tests/real/collective
 	$(BIN)/pytest -m root tests/lab tests/unit
-	$(BIN)/pytest -n 2 --dist loadfile -m long tests/lab tests/unit
+	$(BIN)/pytest -n 2 --dist loadfile -m long tests/unit
+	$(BIN)/pytest -n 2 --dist loadfile -m 'long or sampled' tests/lab tests/attacks
 	$(BIN)/python tests/mutations/remove_guards.py --sample 6 --seed $$(date +%j)
 
 promises: .venv/test.stamp ground      ## remove each guard of docs/promises.md in a copy: its test must fail; half an hour

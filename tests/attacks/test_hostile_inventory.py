@@ -132,6 +132,7 @@ def test_file_without_end_takes_neither_memory_nor_time(ping, tmp_path, name, ki
     assert "not a regular file" in said
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["group_vars/all.yml", "host_vars/n1.yml", "inventory/hosts.yml"])
 @pytest.mark.parametrize("kind", ["/dev/zero", "a pipe"])
 def test_pipe_or_device_among_its_files_is_refused(gpuops, name, kind):

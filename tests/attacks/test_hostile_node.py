@@ -86,6 +86,7 @@ MOST_MIB = 32
 """The 24 MiB that a node may take, and what Python's allocator and a chunk in flight add."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FLOODS)
 def test_flood_takes_neither_memory_nor_time(tmp_path, name):
     body, said = FLOODS[name]

@@ -26,6 +26,7 @@ def write(path, text, mode=0o644):
     return path
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["checks/own.py", "playbooks/tasks/own.py"])
 @pytest.mark.parametrize("open_to", ["file", "folder", "project"])
 def test_code_that_others_may_write_is_not_run(gpuops, project, loot, name, open_to):

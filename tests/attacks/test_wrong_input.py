@@ -62,6 +62,7 @@ def files(gpuops):
     return folder
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_wrong_argument_is_one_sentence(refused, files, name):
     said = refused(*ARGUMENTS[name], timeout=30)

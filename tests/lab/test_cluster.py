@@ -125,6 +125,7 @@ def settled():
     return open_descriptors(), [thread.name for thread in threading.enumerate()]
 
 
+@pytest.mark.long
 def test_fifty_calls_leave_no_descriptor_and_no_thread(inside):
     with gpuops.Cluster.open("prod.yml") as cluster:
         cluster.validate(only=("gpu-lost",))

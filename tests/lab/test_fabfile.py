@@ -120,6 +120,7 @@ def test_without_an_inventory_the_name_is_an_address_and_its_key_must_be_known(f
     assert f"127.0.0.1:{port}" in told
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -66,6 +66,7 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
     assert gpuops("down").stdout == "no lab is running here\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -115,6 +116,7 @@ def test_a_temporary_folder_that_is_closed_is_named(gpuops, tmp_path, elsewhere)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_what_a_killed_lab_left_is_swept_away(gpuops, tmp_path):
     gpuops("up", "--nodes", "1")
     state = json.loads((tmp_path / ".gpuops" / "lab" / "state.json").read_text())

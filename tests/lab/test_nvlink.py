@@ -21,6 +21,7 @@ def nvlink(lab, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_nvlink_is_worth_most_of_the_time_on_eight_h100(nvlink):
     code, told, _ = nvlink()
     assert code == 0

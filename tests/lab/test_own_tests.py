@@ -52,6 +52,7 @@ def test_the_example_of_the_page_finds_what_is_missing(lab, plant, project):
     assert code == 1
 
 
+@pytest.mark.long
 def test_plain_pytest_reaches_hosts_of_an_inventory(lab, project):
     hosts = f"gpuops://gpu01,gpu02?inventory={lab.folder / 'inventory.yml'}"
     words = [sys.executable, "-m", "pytest", "-q", f"--hosts={hosts}", "checks", "-p", "no:cacheprovider"]

@@ -11,6 +11,7 @@ SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -85,6 +85,7 @@ def told(document, host):
     return [(f["check"], f["part"], f["severity"]) for f in document["findings"] if f["host"] == host]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", FOUND)
 def test_a_fault_is_one_finding_with_its_remedy(first, fault):
     _, document = first

@@ -72,6 +72,7 @@ def gpuops(home, monkeypatch):
     return run
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", COMMANDS)
 def test_document_matches_its_schema(gpuops, name):
     if name in ("states", "history"):

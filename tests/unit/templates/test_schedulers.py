@@ -81,6 +81,7 @@ def values(text, *names):
     return [ast.literal_eval(found[name]) for name in names]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("nodes", "gpus"), SIZES)
 @pytest.mark.parametrize("target", PLANS)
 def test_every_target_renders_a_node_two_nodes_and_four(target, nodes, gpus):
