@@ -124,6 +124,8 @@ _OF_SAVED = (
     RenderRequest,
 )
 """Requests that saved answers can satisfy."""
+_SELECT_HOSTS = (PreflightRequest, ProvisionRequest, RenderRequest)
+"""Requests that name the hosts they use: their operations refuse an unusable one if they connect to it."""
 
 
 @dataclass
@@ -209,7 +211,8 @@ class Calls:
         """Carry out ``request``.
 
         Ctrl-C raises `Interrupted` and `cancel` raises `CancelledError`; both carry the partial result as ``partial``.
-        A failure of a host never raises; the result contains it.
+        A failure of a host never raises; the result contains it. A host that gpuops cannot connect to as the
+        inventory describes it raises `DocumentError` before any host is asked.
         """
         self._refuse_misuse()
         self._refuse(request)
@@ -257,6 +260,8 @@ class Calls:
             raise OfflineError(f"{self.name}: {name} needs a network, but these are saved answers; use an inventory")
         if not self._nodes.hosts and not isinstance(request, RenderRequest):
             raise InputError(f"{self.name}: no hosts selected; select at least one")
+        if not isinstance(request, _SELECT_HOSTS):
+            self._nodes.usable(self._nodes.hosts)
 
     def _refuse_misuse(self) -> None:
         if self._shared.process != os.getpid():
@@ -268,7 +273,7 @@ class Calls:
 
     def _note_place_of_store(self) -> None:
         """Send, once, which store is used if there are two, or if it is not where it belongs."""
-        if self._nodes.emit.is_speaking:  # the listener may read the store, but hears nothing meanwhile
+        if self._nodes.emit.is_speaking:  # the listener may read the store, but gets no events in the meantime
             return
         notice, self._shared.project = self.project.notice, replace(self.project, notice="")
         if notice:

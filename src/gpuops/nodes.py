@@ -20,6 +20,7 @@ from gpuops.events import Activity, Emitter, HostDone, LeftOut, Note, Progress
 from gpuops.facts import Facts, gather, of_folder, saved_names
 from gpuops.fleet import Outcome, Outcomes, each, fitting
 from gpuops.inventory import Host, Inventory
+from gpuops.inventory.inventory import usable
 from gpuops.inventory.patterns import select
 from gpuops.probing import Probe
 from gpuops.proposal import HostOptions
@@ -53,6 +54,8 @@ class Gathered(Generic[T]):
 class Nodes:
     """Hosts, and the means to query them. ``name`` is the inventory's name for users, ``source`` the hosts' origin.
 
+    ``limit`` is the pattern that selected the hosts when the inventory was opened.
+
     ``forks`` hosts are queried at a time. A view (`only`) shares everything except its hosts. Hosts whose answers were
     saved in ``folder`` are read from there, and nothing else can be asked of them.
     """
@@ -70,6 +73,7 @@ class Nodes:
     inventory_file: Path | None = None
     folder: Path | None = None
     options: HostOptions = field(default_factory=HostOptions)
+    limit: str = "all"
 
     def only(self, hosts: str | Iterable[str]) -> Nodes:
         """Return the hosts that a pattern selects, or those with these names; raise `PatternError` if none exist."""
@@ -78,11 +82,15 @@ class Nodes:
 
     def _selected(self, pattern: str) -> set[str]:
         if self.inventory is not None:
-            return {host.name for host in self.inventory.select(pattern)}
+            return set(self.inventory.limit(pattern).hosts)
         if self.source == "local" and pattern not in ("all", "localhost"):
             raise PatternError(f'"{pattern}" needs an inventory: -i FILE, or `inventory:` in gpuops.yml')
         names = [host.name for host in self.hosts]
         return set(names) if self.source == "local" else select(pattern, names, {})
+
+    def usable(self, hosts: Iterable[Host]) -> list[Host]:
+        """Return ``hosts``; raise `DocumentError` if gpuops cannot connect to one. Saved answers need no connection."""
+        return list(hosts) if self.source == "saved" else usable(hosts, self.limit)
 
     def of_inventory(self) -> Nodes:
         """Return the same without hosts that only saved answers name, if there is an inventory."""
@@ -266,5 +274,5 @@ def saved_hosts(folder: Path, inventory: Inventory | None, limit: str | None) ->
     known, groups = (inventory.hosts, inventory.groups) if inventory else ({}, {})
     chosen = select(limit or "all", [*known, *(host.name for host in saved)], groups)
     listed = ",".join(name for name in known if name in chosen)
-    hosts = inventory.select(listed) if inventory and listed else []
+    hosts = inventory.limit(listed).hosts.values() if inventory and listed else ()
     return [*hosts, *(host for host in saved if host.name in chosen)]

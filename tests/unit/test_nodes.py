@@ -7,7 +7,7 @@ import pytest
 
 from gpuops import facts
 from gpuops.cluster import Cluster
-from gpuops.errors import CancelledError, ConnectError, OfflineError, PatternError
+from gpuops.errors import CancelledError, ConnectError, DocumentError, OfflineError, PatternError
 from gpuops.events import HostDone, LeftOut, Note, Progress
 from gpuops.facts import Facts
 from gpuops.fleet import Outcomes
@@ -76,6 +76,33 @@ def test_a_view_holds_no_host_that_was_not_among_its_own(nodes):
         view.only(["cpu01"])
     assert view.connections is nodes.connections
     assert view.emit is nodes.emit
+
+
+@pytest.fixture
+def with_docker(tmp_path):
+    """Return the path of an inventory with two hosts on this machine, and one that gpuops cannot connect to."""
+    path = tmp_path / "prod.yml"
+    path.write_text(INVENTORY.replace("cpu01: {}", "cpu01: {ansible_connection: docker}"))
+    return path
+
+
+def test_unusable_host_is_refused_only_if_it_is_selected(with_docker):
+    with Cluster.open(with_docker) as cluster:
+        assert set(cluster.only("h100").ping().values) == set(cluster.only(["gpu01", "gpu02"]).ping().values)
+        for selected in (cluster, cluster.only("cpu01")):
+            with pytest.raises(DocumentError, match=r'"docker"; .*; or leave the host out: --limit "all:!cpu01"$'):
+                selected.ping()
+    with (
+        Cluster.open(with_docker, limit="gpu01,cpu*") as cluster,
+        pytest.raises(DocumentError, match=r"u01,cpu[*]:!cpu01"),
+    ):
+        cluster.ping()
+
+
+def test_saved_answers_need_no_usable_host(saved, with_docker):
+    gathered = saved(inventory=with_docker).gather([ECHO])
+    assert list(gathered.values) == ["gpu01", "old9"]
+    assert gathered.excluded["cpu01"].kind == "not_saved"
 
 
 def test_patterns_choose_among_hosts_that_a_program_made(a_host):

@@ -113,7 +113,7 @@ class Cluster(Measurements):
         file = None if names_hosts(name, folder) else find(name, own, folder=folder).absolute()
         shared.project = placed(shared.project, file, shared.environment)
         nodes = nodes_of(
-            document.select(limit or "all"),
+            document.limit(limit or "all").hosts.values(),
             name,
             "names" if file is None else "inventory",
             forks=forks or shared.project.fanout,
@@ -128,7 +128,7 @@ class Cluster(Measurements):
         )
         for warning in document.warnings:
             nodes.note(warning)
-        return cls(nodes, shared)
+        return cls(replace(nodes, limit=limit or "all"), shared)
 
     @classmethod
     def of(

@@ -111,12 +111,7 @@ class Inventory:
 
         Raise `PatternError` if it selects nothing, `DocumentError` if a selected host has an ``unusable_reason``.
         """
-        selected = list(self.limit(pattern).hosts.values())
-        for host in selected:
-            if host.unusable_reason:
-                hint = f'{host.unusable_reason.what}; or leave the host out: --limit "{pattern}:!{host.name}"'
-                raise DocumentError(host.unusable_reason.where, hint)
-        return selected
+        return usable(self.limit(pattern).hosts.values(), pattern)
 
     def limit(self, pattern: str) -> Inventory:
         """Return the same inventory with only the hosts that ``pattern`` selects."""
@@ -138,6 +133,16 @@ class Inventory:
     def to_ini(self, *, show_secrets: bool = False) -> str:
         """Return an INI inventory that loads as this one; raise `OutputError` for what INI cannot express."""
         return ansible_ini(self.hosts, self.groups, show_secrets=show_secrets)
+
+
+def usable(hosts: Iterable[Host], limit: str = "all") -> list[Host]:
+    """Return ``hosts``, which ``limit`` selected; raise `DocumentError` if one of them has an ``unusable_reason``."""
+    checked = list(hosts)
+    for host in checked:
+        if host.unusable_reason:
+            hint = f'{host.unusable_reason.what}; or leave the host out: --limit "{limit}:!{host.name}"'
+            raise DocumentError(host.unusable_reason.where, hint)
+    return checked
 
 
 def names_hosts(argument: str, folder: Path = Path()) -> bool:

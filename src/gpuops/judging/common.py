@@ -18,7 +18,7 @@ from gpuops.probing import PartName
 T = TypeVar("T")
 K = TypeVar("K")
 FEWEST_NODES = 3
-"""Two nodes with the same fault are no pattern: any two faults of one sort look so."""
+"""Two nodes with the same fault are not a pattern: any two faults of one sort look like one."""
 _NEARLY_ALL = 0.75
 """Share of a leaf, rail or rack that must show it; the others may be repaired, spare, or reported otherwise."""
 _FEW = 0.1
@@ -29,7 +29,7 @@ _MAJORITY = 0.5
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands: its rack, its NVLink domain, and the rail and leaf of each of its network devices."""
+    """Place of a node: its rack, its NVLink domain, and the rail and leaf of each of its network devices."""
 
     rack: str = ""
     nvlink_domain: str = ""
@@ -82,11 +82,11 @@ def fold_common(
 
 def shared_silence(silent: Collection[str], places: _Places, others: Collection[Place] = ()) -> list[Verdict]:
     """Return one remark for each rack, or for the fleet, whose nodes nearly all do not answer."""
-    shown = [_Shown(node, Finding("no answer", check=_REACH.name, severity="info")) for node in silent]
-    return [Verdict(_REACH.name, "", "pass", (c.finding,)) for c in _causes(shown, places, _REACH, others)]
+    shown = [_Shown(node, Finding("no answer", check=REACH.name, severity="info")) for node in silent]
+    return [Verdict(REACH.name, "", "pass", (c.finding,)) for c in _causes(shown, places, REACH, others)]
 
 
-_REACH = Check(
+REACH = Check(
     "reach",
     (),
     lambda *_: iter(()),

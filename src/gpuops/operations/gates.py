@@ -223,7 +223,7 @@ class Gates:
         peers = [
             host
             for host in self.work.whole.hosts
-            if host.name not in names and host.profile in profiles
+            if host.name not in names and host.profile in profiles and not host.unusable_reason
             if host.name in events and events[host.name].state == "admitted"
         ]
         return sorted(peers, key=lambda host: host.rack not in racks)[:_MOST_NEIGHBOURS]

@@ -28,7 +28,7 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
     texts = {} if request.hostfile_text is None else request.hostfile_text
     command = read_command(tuple(request.command), _reader(texts), work.environment)
     check_profiles(work.hosts, work.catalogue)
-    hosts = _named_by(command, work.hosts)
+    hosts = work.nodes.usable(_named_by(command, work.hosts))
     names = {name for host in work.hosts for name in (host.name, host.address)}
     force_busy = frozenset(request.force_busy)
     check(work.of(host.name for host in hosts), force_busy)

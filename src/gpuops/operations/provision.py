@@ -55,7 +55,7 @@ def plan(work: Workspace, request: ProvisionRequest) -> Plan:
 def hosts_of(work: Workspace) -> Callable[[str], Sequence[Host]]:
     """Return a function that selects hosts by a play's pattern; without an inventory, ``all`` is this machine."""
     chosen = {host.name for host in work.hosts}
-    return lambda pattern: [host for host in work.whole.only(pattern).hosts if host.name in chosen]
+    return lambda pattern: work.nodes.usable(h for h in work.whole.only(pattern).hosts if h.name in chosen)
 
 
 def _failed_only(work: Workspace, run: str) -> Callable[[str], Sequence[Host]]:

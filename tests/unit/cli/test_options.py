@@ -50,6 +50,14 @@ def test_a_command_closes_its_connections_when_it_ends(home, monkeypatch, words)
         own.group()
 
 
+@pytest.mark.parametrize(("pattern", "code"), [("n1", 0), ("n2", 2), ("all", 2)])
+def test_unusable_host_is_refused_only_if_the_pattern_selects_it(home, monkeypatch, pattern, code):
+    monkeypatch.chdir(home)
+    (home / "h.yml").write_text("all: {hosts: {n1: {ansible_connection: local}, n2: {ansible_connection: docker}}}\n")
+    done = CliRunner().invoke(program, ["ping", pattern, "-i", "h.yml"], standalone_mode=False)
+    assert (done.exception.exit_code if done.exception else done.return_value) == code
+
+
 def test_connections_are_closed_where_a_verb_fails(home, monkeypatch):
     monkeypatch.chdir(home)
     (home / "hosts.yml").write_text("all: {hosts: {n1: {ansible_connection: local}}}\n")

@@ -57,6 +57,15 @@ def test_what_is_in_a_playbook_is_listed_without_asking_anybody(provision):
     ]
 
 
+def test_unusable_host_is_refused_only_if_a_play_selects_it(provision, tmp_path):
+    hosts = "hosts: {here: {ansible_connection: local}, box: {ansible_connection: docker}}"
+    (tmp_path / "prod.yml").write_text(f"all: {{{hosts}, children: {{real: {{hosts: {{here: }}}}}}}}\n")
+    assert "unsupported ansible_connection" in provision("p.yml", "--list-hosts", "-i", "prod.yml", code=2)
+    playbook = (tmp_path / "p.yml").read_text().replace("hosts: all", "hosts: real")
+    (tmp_path / "p.yml").write_text(playbook)
+    assert "here" in provision("p.yml", "--list-hosts", "-i", "prod.yml")
+
+
 def test_the_plan_is_printed_and_written_in_the_chosen_format(provision, tmp_path):
     (play,) = json.loads(provision("p.yml", "--list-tasks", "--json"))["plays"]
     assert [(step["id"], step["handler"]) for step in play["steps"]] == [("1.2", False), ("1.3", False), ("1.h1", True)]
