@@ -126,6 +126,22 @@ def test_finding_of_the_fleet_ends_only_when_all_its_nodes_were_judged(runs):
     ]
 
 
+def test_finding_of_the_fleet_does_not_end_if_a_node_of_it_was_not_judged(runs):
+    leaf = finding(FLEET, "ib-ports", "leaf L3", nodes=("n1", "n2"))
+    runs.save(record(fleet=(leaf,), n1=visit(), n2=visit()))
+    _, changes = runs.save(record(1, n1=visit(), n2=Visit("unknown", "connection refused")))
+    assert parts_of(changes) == {"unseen": [":leaf L3"]}
+
+
+def test_finding_of_the_fleet_ends_if_all_its_nodes_share_another(runs):
+    rack = finding(FLEET, "ib-ports", "rack:r1", nodes=("n1", "n2"))
+    fleet = finding(FLEET, "ib-ports", "fleet", nodes=("n1", "n2", "n3"))
+    shared = {name: visit(result="shared fail") for name in ("n1", "n2", "n3")}
+    runs.save(record(fleet=(rack,), **shared))
+    _, changes = runs.save(record(1, fleet=(fleet,), **shared))
+    assert parts_of(changes) == {"new": [":fleet"], "gone": [":rack:r1"]}
+
+
 def test_nodes_that_can_no_longer_be_assessed_are_named_once(runs):
     dead = Visit("unknown", "connection refused")
     told = [runs.save(record(k, n1=v, n2=dead))[1].no_longer_assessed for k, v in enumerate([visit(), dead, dead])]

@@ -82,11 +82,11 @@ def fold_common(
 
 def shared_silence(silent: Collection[str], places: _Places, others: Collection[Place] = ()) -> list[Verdict]:
     """Return one remark for each rack, or for the fleet, whose nodes nearly all do not answer."""
-    shown = [_Shown(node, Finding("no answer", check=_REACH.name, severity="info")) for node in silent]
-    return [Verdict(_REACH.name, "", "pass", (c.finding,)) for c in _causes(shown, places, _REACH, others)]
+    shown = [_Shown(node, Finding("no answer", check=REACH.name, severity="info")) for node in silent]
+    return [Verdict(REACH.name, "", "pass", (c.finding,)) for c in _causes(shown, places, REACH, others)]
 
 
-_REACH = Check(
+REACH = Check(
     "reach",
     (),
     lambda *_: iter(()),

@@ -10,7 +10,18 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gpuops.store import HostEvent
-from gpuops.store.records import FLEET, JUDGED, Changes, KeptFinding, KeptLink, KeptPart, KeptRun, KeptVisit, Visit
+from gpuops.store.records import (
+    FLEET,
+    JUDGED,
+    Changes,
+    KeptFinding,
+    KeptLink,
+    KeptPart,
+    KeptRun,
+    KeptVisit,
+    Visit,
+    has_looked,
+)
 
 FAILING = "fail"
 Points = Sequence[tuple[dt.datetime, float]]
@@ -59,12 +70,9 @@ def compare(
         {findings[n].key: findings[n] for node, v in side.items() if node in {*both, FLEET} for n in v.findings}
         for side in visits
     )
-    judged = {
-        node: {name for name, result in visit.visit.checks.items() if result in JUDGED} for node, visit in new.items()
-    }
-    judged[FLEET] = set().union(*judged.values()) if judged else set()
+    seen = {node: visit.visit for node, visit in new.items()}
     ended = [finding for key, finding in was.items() if key not in now]
-    gone = tuple(finding for finding in ended if finding.key.check in judged[finding.key.node])
+    gone = tuple(finding for finding in ended if _is_gone(finding, seen))
     changes = Changes(
         before,
         tuple(finding for key, finding in now.items() if key not in was),
@@ -82,6 +90,11 @@ def compare(
         tuple(node for node in old if node not in new and node != FLEET),
         tuple(node for node in new if node not in old and node != FLEET),
     )
+
+
+def _is_gone(finding: KeptFinding, seen: Mapping[str, Visit]) -> bool:
+    node, check = finding.key.node, finding.key.check
+    return has_looked(check, finding.nodes, seen) if node == FLEET else seen[node].checks.get(check) in JUDGED
 
 
 @dataclass(frozen=True)

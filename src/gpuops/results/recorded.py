@@ -14,6 +14,7 @@ from gpuops.inventory import Host
 from gpuops.isolation.evidence import Blame, Sentence
 from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.judging import Finding, Verdict
+from gpuops.judging.common import REACH
 from gpuops.judging.waivers import EXPIRED
 from gpuops.placement import GpuShape, NodeShape, shape_of
 from gpuops.probes.host.system import system
@@ -25,12 +26,10 @@ from gpuops.results.life import Onboarding
 from gpuops.results.parts import parts_of
 from gpuops.results.repair import Repair
 from gpuops.secret import redact
-from gpuops.store.records import FLEET, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
+from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
 ALL_REDUCE = "all-reduce-bandwidth"
 """The check whose findings a measurement has, too."""
-SHARED = "shared "
-"""Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
 SHADOW = "shadow "
 """Precedes what a check in shadow found."""
 WAIVED = "waived "
@@ -98,12 +97,19 @@ def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> 
         host.status,
         redact(format_exclusion(host.excluded)) if host.excluded else "",
         _boot(facts),
-        {verdict.check: _result(verdict) for verdict in host.verdicts},
+        _reached(host) | {verdict.check: _result(verdict) for verdict in host.verdicts},
         tuple(seen_finding(finding, host.name) for finding in host.findings),
         parts_of(facts) if facts else (),
         figures_of(facts) if facts else {},
         _shape(hosts[host.name], facts) if facts and not host.excluded else None,
     )
+
+
+def _reached(host: HostReport) -> dict[str, str]:
+    """Return the result of the connection, as that of a check; none if it was lost, or ended for another reason."""
+    if host.excluded is None:
+        return {REACH.name: "pass"}
+    return {REACH.name: "fail"} if host.excluded.kind == "unreachable" else {}
 
 
 def _result(verdict: Verdict) -> str:

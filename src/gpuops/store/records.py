@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 JUDGED = frozenset({"pass", "warn", "fail"})
 """Results of a check that looked; any other says nothing about a fault that was there before."""
+SHARED = "shared "
+"""Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
 FLEET = ""
 """The node of findings that blame no single node."""
 
@@ -60,6 +62,15 @@ class Visit:
     parts: tuple[SeenPart, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     shape: Mapping[str, Any] | None = None
+
+
+def has_looked(check: str, nodes: Collection[str], visits: Mapping[str, Visit]) -> bool:
+    """Return True if ``check`` looked at each of ``nodes`` in these visits, or at any node if there are none.
+
+    What a node shares with others, the check saw on it as well.
+    """
+    looked = {name for name, visit in visits.items() if visit.checks.get(check, "").removeprefix(SHARED) in JUDGED}
+    return looked.issuperset(nodes) if nodes else bool(looked)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpuops.store.database import Database
@@ -29,6 +29,7 @@ from gpuops.store.records import (
     SeenLink,
     SeenPart,
     Visit,
+    has_looked,
 )
 
 _SUMMARY = (
@@ -76,11 +77,10 @@ class Runs(Database):
             lost = [n for n, v in record.nodes.items() if v.status == "unknown" and before[n][1] != "unknown"]
             number = self._insert(record)
             at = _text(record.began)
-            judged = _judged(record)
             sightings = {node: visit.findings for node, visit in record.nodes.items()} | {FLEET: record.fleet}
             changes: dict[str, list[KeptFinding]] = {"new": [], "continuing": [], "gone": [], "unseen": []}
             for node, findings in sightings.items():
-                for kind, finding in self._track(node, findings, judged[node], number, at, record.nodes.keys()):
+                for kind, finding in self._track(node, findings, record, number, at):
                     changes[kind].append(finding)
             seen = [finding for kind in ("new", "continuing") for finding in changes[kind]]
             for node, visit in record.nodes.items():
@@ -119,26 +119,18 @@ class Runs(Database):
         return int(cursor.lastrowid or 0)
 
     def _track(
-        self,
-        node: str,
-        findings: Sequence[SeenFinding],
-        judged: frozenset[str],
-        run: int,
-        at: str,
-        nodes: Iterable[str],
+        self, node: str, findings: Sequence[SeenFinding], record: RunRecord, run: int, at: str
     ) -> Iterator[tuple[str, KeptFinding]]:
         """Yield each finding on ``node``, open before or seen now, as new, continuing, gone or unseen."""
         was_open = {finding.key: finding for finding in self._findings("WHERE node = ? AND gone IS NULL", node)}
         for seen in {finding.key: finding for finding in findings}.values():
             known = was_open.pop(seen.key, None)
             yield ("continuing" if known else "new"), self._see(seen, known, run, at)
-        here = set(nodes)
         for old in was_open.values():
-            is_gone = old.key.check in judged and here.issuperset(old.nodes)
-            if is_gone:
+            if _is_gone(old, record):
                 self._database.execute("UPDATE findings SET gone = ?, gone_at = ? WHERE id = ?", (run, at, old.number))
                 yield "gone", next(self._findings("WHERE id = ?", old.number))
-            elif node != FLEET or here & {*old.nodes}:
+            elif node != FLEET or record.nodes.keys() & {*old.nodes}:
                 yield "unseen", old
 
     def _see(self, seen: SeenFinding, known: KeptFinding | None, run: int, at: str) -> KeptFinding:
@@ -331,13 +323,14 @@ class Runs(Database):
         return json.loads(zlib.decompress(content))
 
 
-def _judged(record: RunRecord) -> Mapping[str, frozenset[str]]:
-    """Return the checks that looked at each node; at the fleet, those that looked at any."""
-    by_node = {
-        node: frozenset(name for name, result in visit.checks.items() if result in JUDGED)
-        for node, visit in record.nodes.items()
-    }
-    return {**by_node, FLEET: record.fleet_checks.union(*by_node.values())}
+def _is_gone(old: KeptFinding, record: RunRecord) -> bool:
+    """Return True if a run that no longer has a finding looked for it, on all of its nodes."""
+    check = old.key.check
+    if old.key.node != FLEET:
+        return record.nodes[old.key.node].checks.get(check) in JUDGED
+    if check in record.fleet_checks:
+        return record.nodes.keys() >= {*old.nodes}
+    return has_looked(check, old.nodes, record.nodes)
 
 
 def _summary(number: int, verb: str, level: str, began: str, *rest: Any) -> KeptRun:

@@ -71,6 +71,23 @@ def test_findings_of_the_fleet_are_compared(path):
     assert told(history.diff(path, [2, 3]).changes.gone) == [":leaf L3"]
 
 
+def test_finding_of_the_fleet_is_not_gone_if_one_of_its_nodes_was_not_judged(path):
+    leaf = finding(FLEET, "ib-ports", "leaf L3", nodes=("n1", "n2"))
+    dead = Visit("unknown", "connection refused")
+    keep(path, record(fleet=(leaf,), n1=visit(), n2=visit()), record(1, n1=visit(), n2=dead))
+    assert told(history.diff(path, []).changes.unseen) == [":leaf L3"]
+
+
+def test_why_leaves_out_a_shared_finding_whose_check_passed_on_the_node_since(path):
+    leaf = finding(FLEET, "ib-ports", "leaf L3", nodes=("n1", "n2"))
+    shared = visit(result="shared fail")
+    keep(path, record(fleet=(leaf,), n1=shared, n2=shared), record(1, n1=visit()))
+    assert history.why(path, "n1").standing == ()
+    assert told(history.why(path, "n2").standing) == [":leaf L3"]
+    keep(path, record(2, fleet=(leaf,), n1=shared, n2=shared))
+    assert told(history.why(path, "n1").standing) == [":leaf L3"]
+
+
 @pytest.mark.parametrize(("numbers", "sentence"), [([], "no validation is kept yet"), ([7], "no run 7 in the store")])
 def test_a_run_that_is_not_there_is_one_sentence(path, numbers, sentence):
     with pytest.raises(InputError, match=sentence):

@@ -13,14 +13,19 @@ from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured, Sentence
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.judging import Finding, Verdict
+from gpuops.judging.common import Place, shared_silence
+from gpuops.profile import NO_PROFILE
 from gpuops.reasons import Excluded, Objection
+from gpuops.results.health import Run, build
 from gpuops.results.life import NodeOnboarding, Onboarding
 from gpuops.results.recorded import record
 from gpuops.results.repair import Repair
+from gpuops.store import Runs
 from gpuops.store.records import RunRecord
 
 BEGAN = dt.datetime(2026, 11, 1, tzinfo=dt.timezone.utc)
 RUN = RunRecord("", BEGAN, 1.0, "ok", "alice")
+ASKED = Run("0.1.0", BEGAN, "prod.yml", "quick", 1.0)
 
 
 def test_a_fix_keeps_the_verdicts_after_it_and_why_others_were_left():
@@ -51,6 +56,17 @@ def test_onboarding_keeps_where_each_node_stopped():
     kept = record(Onboarding({"n1": stopped, "n2": NodeOnboarding((), None, None, "admitted")}), RUN, {})
     told = {node: (visit.status, visit.why) for node, visit in kept.nodes.items()}
     assert told == {"n1": ("fail", "stopped at pair: slow"), "n2": ("pass", "")}
+
+
+def test_a_rack_that_did_not_answer_is_gone_once_its_nodes_answer(tmp_path):
+    nodes = ("n1", "n2", "n3")
+    silence = shared_silence(nodes, {name: Place() for name in nodes})
+    silent = build(ASKED, {name: Excluded(name, "unreachable", "timed out") for name in nodes}, silence)
+    back = build(ASKED, dict.fromkeys(nodes, NO_PROFILE), [Verdict("clock", name, "pass") for name in nodes])
+    with Runs(tmp_path / "state.db") as runs:
+        changes = [runs.save(record(report, RUN, {}))[1] for report in (silent, silent, back)]
+    assert [each.key.check for each in changes[0].new] == ["reach"]
+    assert [len(each.gone) for each in changes] == [0, 0, 1]
 
 
 NIC = "gpu001:mlx5_1"

@@ -23,7 +23,7 @@ from gpuops.results.history import (
     series,
 )
 from gpuops.store import Runs, Store
-from gpuops.store.records import FLEET, KeptFinding, KeptPart, KeptRun
+from gpuops.store.records import FLEET, KeptFinding, KeptPart, KeptRun, KeptVisit
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
@@ -85,19 +85,25 @@ def why(path: Path, node: str) -> Explanation:
         if not events and node not in watched:
             raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list()}')
         findings, parts = runs.findings(node), tuple(runs.parts_of(node))
-        shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes]
+        visits = runs.visits(node, LATEST_VISITS)
+        shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes and not _passed(f, visits)]
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
-        latest = next(reversed(runs.visits(node, 1)), None)
     return Explanation(
         node,
         events[-1] if events else None,
-        latest,
+        visits[-1] if visits else None,
         tuple(f for f in (*findings, *shared) if not f.gone_run),
         tuple(f for f in findings if f.gone_run),
         parts,
         tuple((part, count) for part, count in records if count),
         tuple(events),
     )
+
+
+def _passed(finding: KeptFinding, visits: Iterable[KeptVisit]) -> bool:
+    """Return True if the finding's check passed on the node of ``visits`` since others were found to share it."""
+    check = finding.key.check
+    return any(visit.run > finding.last_run and visit.visit.checks.get(check) == "pass" for visit in visits)
 
 
 def _failures(runs: Runs, serial: str) -> int:

@@ -15,9 +15,9 @@ from gpuops.placement import NodeShape
 from gpuops.probing import Unknown
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
-from gpuops.results.recorded import ALL_REDUCE, SHADOW, SHARED, WAIVED, shape_from
+from gpuops.results.recorded import ALL_REDUCE, SHADOW, WAIVED, shape_from
 from gpuops.store import Runs
-from gpuops.store.records import FLEET, KeptFinding, KeptVisit
+from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptVisit
 from gpuops.workspace import Workspace
 
 
