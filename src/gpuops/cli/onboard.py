@@ -31,7 +31,7 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
     """Take bare nodes through all gates to admission.
 
     The gates are facts, preflight, provision, a second pass that must change nothing, burn-in, validate, an all-reduce
-    with an admitted neighbour, and admission.
+    with another node, and admission.
 
     A node stops at the first gate that it fails. The report says what to do, and the next run continues from there.
     The long tests stay valid for the same driver, kernel, firmware and GPUs. A node that is already admitted is only

@@ -45,7 +45,7 @@ GATES = (
     Gate("second-pass", "the playbook finds nothing left to change", "provisioned", is_disruptive=False),
     Gate("burn-in", "it computes without errors under full load", "burned_in", remembered=True),
     Gate("validate", "every check passes, and its GPUs reach their bandwidth", remembered=True),
-    Gate(PAIR, "it is as fast with an admitted neighbour", "validated", remembered=True),
+    Gate(PAIR, "its all-reduce with another node is fast enough", "validated", remembered=True),
     Gate("admit", "it takes jobs", "admitted"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping
 
+from gpuops.lifecycle.life import format_objection
 from gpuops.report.page import Page, clean
 from gpuops.results.life import History, Transition
 from gpuops.store import HostEvent
@@ -42,7 +43,7 @@ def transition_complaints(result: Transition) -> Iterator[str]:
     for host, excluded in result.excluded.items():
         yield f"{host}: {excluded.why}"
     for host, objection in result.objections.items():
-        yield f"{host}: {'; '.join(filter(None, (objection.why, objection.do)))}"
+        yield f"{host}: {format_objection(objection)}"
     for host, why in result.busy.items():
         if host not in result.objections:
             yield f"{host}: {why}"

@@ -124,7 +124,7 @@ def test_what_another_user_drained_stays_so(project, gpuops, slurm):
     ("state", "gates", "told"),
     [
         ("drained", False, "not proved for this machine: burn-in, validate, pair"),
-        ("new", True, "it is new (as a test has it); gpuops onboard"),
+        ("new", True, "it is new (as a test has it); to do: gpuops onboard"),
     ],
 )
 def test_no_node_is_admitted_without_proof(project, gpuops, slurm, state, gates, told):
@@ -151,7 +151,7 @@ def test_a_node_that_does_not_answer_is_not_admitted(project, gpuops, slurm, mon
 
 def test_an_admitted_node_that_hides_what_it_is_could_not_be_assessed(project, gpuops):
     make(project, "admitted", fingerprint={"GPU serials": ("165",)})
-    assert "its GPU serials can no longer be read; gpuops onboard" in gpuops("admit", HERE, code=3)
+    assert "its GPU serials can no longer be read; to do: gpuops onboard" in gpuops("admit", HERE, code=3)
 
 
 def test_another_machine_is_not_admitted(project, gpuops):

@@ -25,7 +25,7 @@ def gpuops(tmp_path, monkeypatch):
 
 
 def test_inventory_that_is_named_is_proposed(gpuops):
-    assert "n1: it is new; gpuops onboard n1 -i hosts.yml" in gpuops("admit", "n1", "-i", "hosts.yml")
+    assert "n1: it is new; to do: gpuops onboard n1 -i hosts.yml" in gpuops("admit", "n1", "-i", "hosts.yml")
     message = gpuops("ping", "-i", "hosts.yml", "--limit", "n1:!n1")
     assert message == 'pattern "n1:!n1" selects no hosts; to list groups: gpuops inventory graph -i hosts.yml'
 
