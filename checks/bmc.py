@@ -56,10 +56,10 @@ def bmc(
     over_redfish: RedfishReport | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Judge the words of sensors, and of asserted events that were not deasserted.
+    """Judge the states of sensors, and asserted events that were not deasserted.
 
     A bad power supply fails if no redundancy is left (a sensor says so, or at most half of the supplies are good), else
-    it warns. A fan fails at its critical limit, or if it stands while others of its kind turn. Events from before the
+    it warns. A fan fails at its critical limit, or if it stops while others of its kind turn. Events from before the
     boot are information: the part was replaced, or shows again. What stopped a processor warns, because it ended the
     boot before. If ipmitool lists only a part, its rows are judged and the rest is unknown: what hangs on the missing
     rows (redundancy, an event that was deasserted) warns. A node without BMC is skipped, as guests are, and so is one
@@ -120,7 +120,9 @@ def _fans(sensors: Sequence[Sensor]) -> Iterator[Finding]:
             message = f"fan {sensor.name}: {sensor.reading}, beyond its critical limit"
             yield _finding(sensor, message, "ok", "fan", fails=True)
         elif not rpm[sensor.name] and kind_of(sensor.name) in turning:
-            yield _finding(sensor, f"fan {sensor.name} stands still, others of its kind turn", "RPM", "fan", fails=True)
+            yield _finding(
+                sensor, f"fan {sensor.name} does not turn, although others of its kind do", "RPM", "fan", fails=True
+            )
 
 
 def _others(sensors: Sequence[Sensor]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.burn_in import BurnIn, burn_in
 def burn_in_errors(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
     """Xids, uncorrectable memory errors, remapped rows and link errors: the counts are the same as before the burn-in.
 
-    Corrected and transient errors of links warn up to a rate that healthy links have too. A counter that stands at its
+    Corrected and transient errors of links warn up to a rate that healthy links have too. A counter that is at its
     maximum is unknown. Source: NVIDIA GPU Memory Error Management and Xid catalogue (docs.nvidia.com/deploy): if only
     the burn-in uses the GPUs, each of these errors is a fault of the hardware or its driver; NVIDIA DCGM,
     DcgmHealthWatch.cpp, and NVIDIA NVSentinel, nic-health-monitor.md (rates of links).

@@ -10,7 +10,7 @@ from gpuops.probes.host.md_raid import Array, md_raid
 from gpuops.probes.host.nvme import NvmeDrive, nvme_drives
 
 _KINDS: tuple[MessageKind, ...] = ("disk-gone", "raid-failure", "disk-timeout", "io-error")
-"""From the gravest on."""
+"""The most severe first."""
 _CONTROLLER = re.compile(r"nvme\d+", re.ASCII)
 _MEMBER = re.compile(r"Disk failure on ([\w-]+)", re.ASCII)
 _NO_DISKS = re.compile(r"(?:fd|sr|loop|ram|nbd|zram)\d+", re.ASCII)
@@ -35,10 +35,10 @@ _FIXES = {
 def disk_errors(
     log: KernelLog, drives: tuple[NvmeDrive, ...] | Unknown, arrays: tuple[Array, ...] | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """A disk that the kernel gave up, or that an array lost, fails; timeouts and errors of reads and writes warn.
+    """A disk that the kernel gave up on, or that an array lost, fails; timeouts, read errors and write errors warn.
 
-    A drive that works again, and an array whose present state can tell, only warn here. Errors of what lies on disks
-    (md, dm) count only if no disk has one. Source: leptonai/gpud, disk component, matcher of kernel messages.
+    A drive that works again only warns here, and so does an array whose present state is known. Errors of layers above
+    disks (md, dm) count only if no disk has one. Source: leptonai/gpud, disk component, matcher of kernel messages.
     """
     by_disk: dict[str, list[Message]] = {}
     for message in log.of_kind(*_KINDS):
@@ -49,7 +49,7 @@ def disk_errors(
     for disk in below or by_disk:
         yield _finding(disk, by_disk[disk], is_live=disk in live, are_arrays_known=not isinstance(arrays, Unknown))
     if not log.reaches_boot:
-        yield Unknown("the kernel log does not reach back to boot, so older errors of disks are unknown")
+        yield Unknown("the kernel log does not reach back to boot, so older disk errors are unknown")
 
 
 def _disk(message: Message) -> str:

@@ -35,7 +35,7 @@ def ib_ports(
     """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).
 
     If neither is known, all devices are rails, unless there are more than the profile says. But one of a rarer kind may
-    be another adapter: it is not blamed, and does not stand in for a rail that the driver could not start. Other ports
+    be another adapter: it is not blamed, and does not replace a rail that the driver could not start. Other ports
     do not count, nor do virtual functions, nor the second port of a card without a link beside one that is active.
     Without a profile, a port is judged by the like ports of the node. Source of the rates: the profile; of the rule:
     leptonai/gpud, infiniband component (ports and rate by GPU model); of the peers: NVIDIA/NVSentinel pull request 1462

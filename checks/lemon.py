@@ -1,4 +1,4 @@
-"""No node and no part fails again and again."""
+"""No node and no part fails repeatedly."""
 
 from collections.abc import Iterator
 

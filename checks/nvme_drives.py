@@ -17,7 +17,7 @@ _COMING = ("new", "resetting", "connecting")
     tags=("quick", "host"),
     explains=("disk-errors",),
     catches="a drive that the kernel gave up: data sets and checkpoints on it are gone, programs that read it hang",
-    fix="dmesg | grep nvme says why; reseat or replace the drive",
+    fix="dmesg | grep nvme shows why; reseat or replace the drive",
 )
 def nvme_drives(drives: tuple[NvmeDrive, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Each controller is live, and there are as many as the profile sets; one that resets or connects is a warning.

@@ -99,6 +99,6 @@ def _count(events: Sequence[Aer]) -> str:
 
 
 def _in_last_day(events: Sequence[Aer]) -> int:
-    """Return the number of events in the day before the last one; of all, if the log does not tell the seconds."""
+    """Return the number of events in the day before the last one; of all, if the log has no seconds."""
     last = events[-1].seconds if events else None
     return sum(last is None or event.seconds is None or last - event.seconds < _DAY_SECONDS for event in events)

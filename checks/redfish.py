@@ -41,11 +41,11 @@ _SAVE = "save the log, give it to the maker, then clear it in the BMC"
 def redfish(
     report: RedfishReport, machine: System | Unknown, now: Clock | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Judge Health, State and LineInputStatus of parts, and log entries of the severity Critical that stand.
+    """Judge Health, State and LineInputStatus of parts, and open log entries of severity Critical.
 
     A bad power supply fails if no redundancy is left (its group says so, has fewer good members than it needs, or at
     most half of the supplies give power), else it warns. An empty bay warns beside supplies of its kind, unless a
-    redundancy group is healthy without it. A fan fails if it is Critical, or stands while others of its kind turn.
+    redundancy group is healthy without it. A fan fails if it is Critical, or stops while others of its kind turn.
     Entries from before the boot, without a date or in a maker's own form never fail. A host without bmc_address is
     skipped. Source: DMTF DSP0268, DSP2046 (Health, State, Redundancy, LogEntry); our own figure: a day of tolerance for
     the BMC's clock and time zone.
@@ -135,7 +135,7 @@ def _fans(report: RedfishReport) -> Iterator[Finding]:
         if fan.health == "Critical":
             yield _finding(fan, f"fan {fan.name}: Critical{_speed(fan)}", fails=True)
         elif fan.reading == 0 and kind_of(fan.name) in turning:
-            yield _finding(fan, f"fan {fan.name} stands still, others of its kind turn", fails=True)
+            yield _finding(fan, f"fan {fan.name} does not turn, although others of its kind do", fails=True)
         elif fan.health == "Warning":
             yield _finding(fan, f"fan {fan.name}: Warning{_speed(fan)}", fails=False)
 

@@ -145,7 +145,7 @@ def _entry(
 
 
 def _gravest(events: list[Xid]) -> XidMeaning:
-    """Return the meaning of the last event; for errors of NVLinks, that of the gravest one."""
+    """Return the meaning of the last event; for errors of NVLinks, that of the most severe one."""
     code = events[-1].code
     if code == 74:
         seen = [decode_registers(event.text) for event in events]
@@ -171,7 +171,7 @@ def _without_effects(entries: list[_Entry]) -> list[_Entry]:
 
 
 def _one_per_recovery(entries: list[_Entry]) -> list[_Entry]:
-    """Join Xid 154 with the gravest error of the same GPU: it is the answer of the driver to that error."""
+    """Join Xid 154 with the most severe error of the same GPU: it is the driver's reaction to that error."""
     asked = next((e for e in entries if e.code == _RECOVERY and e.rank), None)
     errors = [e for e in entries if e.code not in {_RECOVERY, *APPLICATION} and not e.settled and e.rank]
     if asked is None or not errors:
@@ -186,7 +186,7 @@ def _one_per_recovery(entries: list[_Entry]) -> list[_Entry]:
 
 
 def _one_per_link(entries: list[_Entry]) -> list[_Entry]:
-    """Mark the Xids of NVLink beside the gravest of the same GPU, if that one asks for a reset."""
+    """Mark the Xids of NVLink beside the most severe of the same GPU, if that one asks for a reset."""
     errors = [e for e in entries if e.code in _NVLINK]
     cause = max(errors, key=lambda e: (e.rank, -_NVLINK.index(e.code)), default=None)
     if cause is None or cause.rank < _LADDER.index("reset"):
@@ -251,7 +251,7 @@ def _settled(
 
 
 def _has_recovered(later: Xid, event: Xid) -> bool:
-    """Return True if ``later`` says that the GPU of ``event`` needs nothing any more."""
+    """Return True if ``later`` shows that the GPU of ``event`` needs nothing any more."""
     is_recovery = later.code == _RECOVERY and later.address == event.address and later.line > event.line
     return is_recovery and meaning_of(_RECOVERY, later.text).action == "none"
 

@@ -6,7 +6,7 @@ from typing import Literal
 from gpuops import Change, Command, Failed, Later, Mode, NodePath, Plan, Secret, task, use
 
 # the new file is made in the same directory, has its mode from the first byte, is valid and on disk before it gets its
-# name, and replaces a link that was planted there (-T) instead of following it
+# name, and replaces a link that was placed there (-T) instead of following it
 _WRITE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
 umask 077; set -C; file=$1 mode=$2 owner=$3 draft=$1.gpuops-$$; shift 3

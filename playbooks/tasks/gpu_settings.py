@@ -86,7 +86,7 @@ class Params:
 def gpu_settings(params: Params) -> Plan:
     """The GPU stores ECC and MIG mode, which apply at once or after a reboot; the rest is set at every boot.
 
-    Clocks that somebody else unlocked are not noticed, because nvidia-smi does not report them. A power limit that a
+    Clocks that another program unlocked are not noticed, because nvidia-smi does not report them. A power limit that a
     GPU does not allow is refused. MIG mode and slices change only while the GPUs are not in use. What assigns slices
     (the device plugin of Kubernetes) reads them when it starts: notify a handler.
     """

@@ -105,7 +105,7 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
 
 
 def place_of(host: Host, facts: Facts | None = None) -> Place:
-    """Return where ``host`` stands; a rail that the inventory does not number has the name of its device."""
+    """Return the place of ``host``; a rail that the inventory does not number has the name of its device."""
     numbers = {device: str(port.rail) for device, port in host.fabric.items() if port.rail is not None}
     leaves = {device: port.leaf for device, port in host.fabric.items() if port.leaf}
     if facts is None:

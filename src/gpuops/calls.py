@@ -273,7 +273,7 @@ class Calls:
 
     def _note_place_of_store(self) -> None:
         """Send, once, which store is used if there are two, or if it is not where it belongs."""
-        if self._nodes.emit.is_speaking:  # the listener may read the store, but hears nothing meanwhile
+        if self._nodes.emit.is_speaking:  # the listener may read the store, but gets no events in the meantime
             return
         notice, self._shared.project = self.project.notice, replace(self.project, notice="")
         if notice:

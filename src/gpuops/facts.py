@@ -162,7 +162,7 @@ def _saved_files(folder: Path) -> list[Path]:
     if not files:
         raise InputError(f"{folder}: no saved facts; to save some: {propose('facts', '--save', str(folder))}")
     for file in files:
-        check_host(file.stem, Where(str(regular(file))), "node name")  # it will stand in launch files and commands
+        check_host(file.stem, Where(str(regular(file))), "node name")  # it will appear in launch files and commands
     return files
 
 

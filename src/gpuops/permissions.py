@@ -1,4 +1,4 @@
-"""Permissions of files: whether anybody but their owner may write to them."""
+"""Permissions of files: detection of those that users other than the owner may write."""
 
 from __future__ import annotations
 

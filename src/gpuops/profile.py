@@ -39,7 +39,7 @@ class Expected:
 class Match:
     """Rule that detects machines of a profile: a name of the GPU, and the number of GPUs from ``fewest`` to ``most``.
 
-    The name may stand after the maker's, and before a size of memory: "A100-SXM4" is "NVIDIA A100-SXM4-40GB". Nothing
+    The name may follow the maker's, and precede a size of memory: "A100-SXM4" is "NVIDIA A100-SXM4-40GB". Nothing
     else may follow: "NVIDIA H200 NVL" is not an H200, "RTX 4090 D" is not an RTX 4090, and "L40S-48Q" is a virtual GPU.
     Without ``most``, any number of cards makes such a machine.
     """

@@ -62,7 +62,7 @@ class Project:
     folder: Path = Path()
     state_folder: Path | None = None
     notice: str = ""
-    """Notice about the place of the store; empty if it is where one expects it."""
+    """Notice about the place of the store; empty if it is in the expected place."""
     shadow: tuple[tuple[str, Where], ...] = ()
     max_closed_run: Cap = Cap(percent=10)
     max_closed_day: Cap = Cap(percent=20)
@@ -95,7 +95,7 @@ def find_project(start: Path) -> Path:
     """Return the nearest folder with a gpuops.yml: ``start``, else one above it, else ``start`` itself.
 
     The search ends below the folder that holds all home directories, and at the root. Above ``start``, a file that
-    belongs to another user or that others may write is passed over, as in a folder such as /tmp: anybody may put one
+    belongs to another user or that others may write is passed over, as in a folder such as /tmp: any user may put one
     there. `load_project` refuses such a file.
     """
     above = (folder for folder in _above(start) if _is_own(folder))
@@ -184,7 +184,7 @@ def load_project(folder: Path | None = None) -> Project:
     """Return the settings of ``folder``, the default settings if None.
 
     Raise `gpuops.errors.DocumentError` if gpuops.yml is wrong, and `gpuops.errors.ContentError` if it, or its folder,
-    belongs to another user or others may write it: whoever can write it chooses the hosts.
+    belongs to another user or others may write it: its author chooses the hosts.
     """
     if folder is None or not (folder / FILE).exists():
         return Project(folder=folder or Path(), state_folder=user_state_folder(os.environ))

@@ -3,7 +3,7 @@
     with proposing(HostOptions(inventory="prod.yml")):
         propose("validate", "--limit", "gpu01")  # gpuops validate --limit gpu01 -i prod.yml
 
-A proposed command stands at the end of its sentence, behind ``: `` or ``then ``, so that it can be copied as it is.
+A proposed command is the end of its sentence, after ``: `` or ``then ``, so that it can be copied as it is.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def proposing(options: HostOptions) -> Iterator[None]:
 def propose(command: str, *words: str) -> str:
     """Return the command line ``gpuops COMMAND WORDS…`` for the hosts in use, quoted for a shell.
 
-    The options stand before a ``--`` among the words: what follows it belongs to another program.
+    The options precede a ``--`` among the words: what follows it belongs to another program.
     """
     end = words.index("--") if "--" in words else len(words)
     return shlex.join(("gpuops", command, *words[:end], *_options.get().words(command, *words), *words[end:]))

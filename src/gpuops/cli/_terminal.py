@@ -85,7 +85,7 @@ class WithWords(Command):
         if at == len(args):
             ctx.params["pattern"], ctx.params["words"] = self.without_dashes(tuple(before))
         elif len(before) > 1:
-            ctx.fail(f'unexpected argument "{before[1]}" before --; only one PATTERN can stand there')
+            ctx.fail(f'unexpected argument "{before[1]}" before --; only one PATTERN is allowed there')
         else:
             ctx.params["words"] = tuple(args[at + 1 :])
         return rest

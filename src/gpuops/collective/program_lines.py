@@ -80,7 +80,7 @@ def _nic(document: Any, where: str) -> FabricNic:
 
 
 def _result(document: Any, group: RankGroup, where: str) -> GroupResult:
-    """Return a result; beside a trouble a speed is no evidence, and only stands in the detail as of a real engine."""
+    """Return a result; beside a trouble, a speed is not evidence: it is only in the detail, as with a real engine."""
     if not isinstance(document, dict):
         _refuse(where, document, "an object with gb_per_s and trouble")
     rate, trouble, detail = document.get("gb_per_s"), document.get("trouble", ""), document.get("detail", "")

@@ -73,7 +73,7 @@ def _at_either_end(suspect: Suspect, fabric: Fabric) -> Sentence:
     effect = _effect(suspect, *_typical(suspect.readings))
     parts = sorted((suspect.part, *suspect.alternatives), key=lambda part: KINDS.index(part.kind), reverse=True)
     names = [part.name(fabric) for part in parts]
-    about = f"{effect} in {suspect.rounds} rounds of one pair; measure both with other nodes to tell which it is"
+    about = f"{effect} in {suspect.rounds} rounds of one pair; measure both with other nodes to find out which it is"
     return Sentence(f"{' or '.join(names)}: {about}", names, about)
 
 

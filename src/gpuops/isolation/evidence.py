@@ -100,7 +100,7 @@ class BlamedPart:
 
 
 _RAREST = 1e-6
-"""Smaller probabilities are not told apart: no model of noise is that exact."""
+"""Smaller probabilities are not distinguished: no model of noise is that exact."""
 
 
 @dataclass(frozen=True)

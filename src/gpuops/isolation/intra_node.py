@@ -25,7 +25,7 @@ _CONTROLS, _ENOUGH_CONTROLS = 8, 3
 _MAX_ALTERNATIVES = 3
 _WHY = {
     "again": "slow or failed: run again",
-    "ring": "slow: run without NVLink SHARP, to tell switches from links",
+    "ring": "slow: run without NVLink SHARP, to distinguish switches from links",
     "pairs": "slow: run pairs of GPUs, to find the GPU",
 }
 

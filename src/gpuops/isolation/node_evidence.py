@@ -101,7 +101,7 @@ def excluded_answer(excluded: Excluded) -> Completed:
 
 
 def _rows(evidence: Evidence) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each result with its round; what a node counted stands with the first result of the round that it is in."""
+    """Yield each result with its round; what a node counted is in the first result of its round."""
     for number, measured in enumerate(evidence.rounds):
         common = {"number": number, "scope": measured.round.scope, "why": measured.round.why}
         counted: dict[str, dict[str, Mapping[str, int]]] = {}

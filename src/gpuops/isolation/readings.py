@@ -214,7 +214,7 @@ class Readings:
 
     @functools.cached_property
     def _have_room(self) -> list[bool]:
-        """Whether transfers between units do not slow one another, by round: they reach the line rate, few are slow."""
+        """By round, True if transfers between units do not slow one another: they reach the line rate, few are slow."""
         rooms = []
         for index, levels in enumerate(self._levels):
             at_line_rate = all(level >= line for kind, (level, line) in levels.items() if _is_crossing(kind))

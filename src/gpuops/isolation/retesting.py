@@ -75,7 +75,7 @@ def uplinks_alone(fabric: Fabric, number: int) -> Round:
     occupied = _Occupied(fabric)
     for group in sweep(fabric, "across", number).groups:
         occupied.add(group)
-    return Round("rail", tuple(occupied.groups), "single transfers between units, to tell links from their load")
+    return Round("rail", tuple(occupied.groups), "single transfers between units, to distinguish links from their load")
 
 
 def has_one_nic(suspect: Suspect) -> bool:

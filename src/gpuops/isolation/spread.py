@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LEAST = 0.02
-"""What is slower by less is no fault: nobody repairs it."""
+"""A part that is slower by less is not faulty: no operator would repair it."""
 _LARGEST_RATIO = 100
 _LEAST_RATIO = 1e-7
 """The product of the ratios of 40 rounds is still a number that a float holds."""

@@ -18,7 +18,7 @@ from gpuops.probing import PartName
 T = TypeVar("T")
 K = TypeVar("K")
 FEWEST_NODES = 3
-"""Two nodes with the same fault are no pattern: any two faults of one sort look so."""
+"""Two nodes with the same fault are not a pattern: any two faults of one sort look like one."""
 _NEARLY_ALL = 0.75
 """Share of a leaf, rail or rack that must show it; the others may be repaired, spare, or reported otherwise."""
 _FEW = 0.1
@@ -29,7 +29,7 @@ _MAJORITY = 0.5
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node stands: its rack, its NVLink domain, and the rail and leaf of each of its network devices."""
+    """Place of a node: its rack, its NVLink domain, and the rail and leaf of each of its network devices."""
 
     rack: str = ""
     nvlink_domain: str = ""

@@ -49,7 +49,7 @@ def name_of(file: str, *names: str) -> str:
 def own_tests(project: Path | None) -> list[Check]:
     """Return the tests of a project as checks; raise `ContentError` for a broken file, and one that others may write.
 
-    A test imports what lies beside it, so every Python file below ``checks/`` must be the user's own.
+    A test imports what is beside it, so every Python file below ``checks/`` must be the user's own.
     """
     folder = project_folder("checks", project)
     files = sorted(folder.glob("test_*.py")) if folder is not None else []

@@ -54,8 +54,8 @@ def load_waivers(folder: Path, known: Iterable[str], today: dt.date) -> tuple[Wa
     """Return the waivers in ``folder``; none if there is no file.
 
     ``known`` are the names of all checks. Raise `gpuops.errors.DocumentError` if the file is wrong, and
-    `gpuops.errors.ContentError` if it, or its folder, belongs to another user or others may write it: whoever writes
-    it decides which faults count.
+    `gpuops.errors.ContentError` if it, or its folder, belongs to another user or others may write it: its author
+    decides which faults count.
     """
     path = folder / FILE
     if not path.exists():

@@ -89,7 +89,7 @@ def _is_empty(node: SlurmNode) -> bool:
 
 
 def _is_drained_by_others(node: SlurmNode) -> bool:
-    """Return True if another user drained it or measures on it; a drain by Slurm itself is no user's decision."""
+    """Return True if another user drained it or measures on it; a drain by Slurm itself is not a user's decision."""
     return _is_drained(node) and node.drained_by != "slurm" and not _is_ours(node)
 
 

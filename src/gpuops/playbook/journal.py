@@ -2,8 +2,8 @@
 
 Each run has a directory, ``runs/RUN/journal.jsonl``, that only its owner can read. After a crash the journal shows what
 was done, what was not, and what is unknown. A last line that the crash truncated is ignored. Every line ends with a
-seal over itself and the previous seal, so that an edit is noticed. An edit that renews all later seals is noticed by
-anybody who noted the last one.
+seal over itself and the previous seal, so that an edit is noticed. An edit that renews all later seals is noticed only
+by comparing the last seal with a copy noted elsewhere.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _read(text: str) -> Owner:
         values: dict[str, Any] = json.loads(text)
         return Owner(**{f.name: _checked(values[f.name], int if f.name == "pid" else str) for f in fields(Owner)})
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Owner("?", "somebody", "?", "?", 0, "?")
+        return Owner("?", "an unknown user", "?", "?", 0, "?")
 
 
 def _checked(value: object, kind: type) -> Any:

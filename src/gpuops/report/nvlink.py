@@ -46,7 +46,7 @@ def _gain(gain: NvlinkGain | Unknown) -> str:
 
 
 def _about(row: Training) -> str:
-    where = f"{row.gpus} GPUs" if row.gpus else "its CPU, so this is no measure of its GPUs"
+    where = f"{row.gpus} GPUs" if row.gpus else "its CPU, so this does not measure its GPUs"
     return f"a GPT of {row.weights / 1e6:.0f} million weights, torch {row.torch}, on {where}"
 
 

@@ -247,7 +247,7 @@ class LinkHistory:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the store knows of a node now: its latest ``event`` and visit, findings that stand and that are gone.
+    """What the store knows of a node now: its latest ``event`` and visit, findings that are open and that are gone.
 
     ``part_failures`` are the parts in it that failed, with the number of their failures in any node. ``tried`` are the
     changes of its state.

@@ -46,7 +46,7 @@ _FORCED = (
     "Tunnel no",
     "EscapeChar none",
 )
-"""Options that no configuration may change: ssh uses the first value of each, so they stand before all others."""
+"""Options that no configuration may change: ssh uses the first value of each, so they precede all others."""
 _NEWER = ("KnownHostsCommand none", "EnableEscapeCommandline no")
 """More of them, which OpenSSH knows since 8.5 and 9.2."""
 

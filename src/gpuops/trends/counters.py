@@ -2,7 +2,7 @@
 
 A counter is judged by how many of the last runs saw it rise, not by how much: errors come in bursts, and one burst is
 one incident. The chance that a healthy part's counter rises between two runs is estimated from all other parts of the
-same kind, so what is usual in a fleet accuses no part of it. If several like parts rose as often, the cause is not in
+same kind, so what is usual in a fleet blames no part of it. If several similar parts rose as often, the cause is not in
 one of them: new firmware on half of the nodes, for example.
 """
 
@@ -246,7 +246,7 @@ def _excess(own: Sequence[CounterStep], chance: float) -> Sequence[CounterStep]:
 
 
 def _rose_alike(tally: Tally, seen: Sequence[CounterStep]) -> int:
-    """Return how many like parts rise again and again, if several do so as often or nearly as often; 0 if not.
+    """Return how many similar parts rise repeatedly, if several do so as often or nearly as often; 0 if not.
 
     What they do is one more chance by which each of them may be one of the busier.
     """

@@ -16,7 +16,7 @@ from gpuops.trends.past import Failure, Record, Watch
 
 WINDOW_DAYS = 30.0
 """Failures that are longer ago do not count: repairs hold, or the next failure comes soon. Of 14, 30, 60, 90 and 180
-days the one that told most in the first half of the trace of bench/lemons.py; the second half tried it."""
+days the one that predicted most in the first half of the trace of bench/lemons.py; the second half tested it."""
 FALSE_ALARMS = 0.01
 """The budget: of healthy nodes, one in 100 is named by chance at any one time."""
 FALSE_ALARMS_OF_PARTS = 0.001

@@ -85,10 +85,10 @@ def test_a_run_that_goes_on_takes_its_own_lock_once_its_first_process_is_dead(se
         take(session, Owner("mine", "ops"))
 
 
-def test_a_lock_that_cannot_be_read_is_held_by_somebody(session, tmp_path):
+def test_unreadable_lock_is_held_by_an_unknown_user(session, tmp_path):
     (tmp_path / "run" / "lock").mkdir(parents=True)
     (tmp_path / "run" / "lock" / "owner").write_text("{}")
-    with pytest.raises(LockedError, match="n1 is locked by somebody"):
+    with pytest.raises(LockedError, match="n1 is locked by an unknown user"):
         take(session, Owner("mine", "ops"))
 
 

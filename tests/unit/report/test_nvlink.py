@@ -46,7 +46,7 @@ def test_missing_and_invalid_rows_are_reported():
     rows = {"n1": {"dp": Unknown("DataParallel needs GPUs"), "ddp": trained("ddp", 1.0, alike=False, gpus=0)}}
     said = "\n".join(rendered({}, rows, Page(120)))
     assert "  DP                  DataParallel needs GPUs\n" in said
-    assert "on its CPU, so this is no measure of its GPUs" in said
+    assert "on its CPU, so this does not measure its GPUs" in said
     assert "weights differ" in said
     assert "saves" not in said
     both = {f"n{k}": {"ddp": Unknown("no torch")} for k in (1, 2)}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Measure(Commands):
-    """Takes a PATTERN where a command could stand."""
+    """Takes a PATTERN in place of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the first word as the pattern, unless it is a command or looks like one."""

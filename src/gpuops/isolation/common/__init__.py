@@ -215,7 +215,7 @@ def _best_between(evidence: Evidence) -> dict[str, float]:
 
 
 def _scale(evidence: Evidence, where: Where) -> float:
-    """Return the GB/s that a value of `_best_between` stands for."""
+    """Return the GB/s that a value 1 of `_best_between` means."""
     return 1.0 if where == "within nodes" else statistics.mode(evidence.fabric.rates.values()) or 1.0
 
 

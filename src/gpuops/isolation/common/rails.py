@@ -21,7 +21,7 @@ SLOW = 0.94
 _UNLIKE = 0.98
 """Below this fraction its parts are compared with one another: rails of one machine may differ."""
 _NEARLY_ALL = 0.9
-"""If half of the nodes are slow on a rail, three in four of its pairs are: those NICs can be told apart."""
+"""If half of the nodes are slow on a rail, three in four of its pairs are: those NICs can be distinguished."""
 _MOST = 3 / 4
 _ENOUGH_OTHERS, _ENOUGH_TRANSFERS, _ENOUGH_ROUNDS = 3, 8, 2
 _ALIKE = 0.04

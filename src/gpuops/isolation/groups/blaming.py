@@ -133,7 +133,7 @@ def _unclear_whole(groups: GroupView) -> Iterator[str]:
     if whole is None or not groups.stragglers.nodes.isdisjoint(whole.nodes) or not groups.is_slow(whole):
         return
     if all(run.trouble for run in groups.runs(whole)):
-        return  # told by its own words
+        return  # reported in its own words
     runs, normal = groups.runs(whole), groups.normal(whole)[0]
     summary = f"{len(whole.nodes)} nodes together: {groups.best(whole):.3g} of {normal:.3g} GB/s, {_times(len(runs))}"
     reason = "no node explains it: the cause is what joins them (the spine), the size, or several nodes"

@@ -1,7 +1,7 @@
 """Groups of about 16 nodes, dealt anew in each round so that every suspect meets other nodes.
 
 Two groups form a pool, a slow one with a healthy one if possible, and the nodes of a pool are dealt to two new groups:
-half of those that could not be told apart so far to each. Healthy pools are dealt as well, to compare with.
+half of those that could not be distinguished so far to each. Healthy pools are dealt as well, to compare with.
 """
 
 from __future__ import annotations

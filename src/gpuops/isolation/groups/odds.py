@@ -1,7 +1,7 @@
 """The e-values of nodes that may slow large groups down, as in `gpuops.isolation.spread`, for many sets of results.
 
-A straggler slows all of its large groups down by one fraction; one that does so at times is as rare as a wrong
-accusation may be. So one fast group nearly clears a node.
+A straggler slows all of its large groups down by one fraction; one that does so at times is as rare as wrong
+blame may be. So one fast group nearly clears a node.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ _PRIOR = 4
 _PRIOR_OF_FLOWS = (0.5, 50)
 """Before any flow is seen, one in a hundred counts as disturbed, with the weight of as many flows."""
 _ENOUGH_FLOWS = 100
-"""Fewer single flows do not show that all paths are well: of a hundred without a slow one, up to 3 % may be slow."""
+"""Fewer single flows do not show that all paths are healthy: of a hundred without a slow one, up to 3 % may be slow."""
 _MAX_PAIRS = 400
 _ENOUGH = 16
-"""So many healthy groups show how groups scatter; of fewer, pairs tell."""
+"""This many healthy groups show how groups scatter; with fewer, pairs show it."""
 
 
 class _Run(NamedTuple):

@@ -1,9 +1,9 @@
 """Nodes that slow down the large groups that they are in, although all of their pairs are healthy.
 
-Groups of the same size run side by side, in each round with other members. A straggler's groups are slow in each round,
-whoever else is in them. The e-value of a node (`gpuops.isolation.spread`) counts its groups as if it alone were at
-fault. Other nodes, or the way out of a unit, that explain the same slow groups are its rivals; a node is sure once its
-e-value is large enough and no rival is left.
+Groups of the same size run side by side, in each round with other members. A straggler's groups are always slow,
+whichever other nodes are in them. The e-value of a node (`gpuops.isolation.spread`) counts its groups as if it alone
+were at fault. Other nodes, or the uplinks of a unit, that explain the same slow groups are its rivals; a node is sure
+once its e-value is large enough and no rival is left.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Suspects:
         self._do_paths_vary = readings.disturbed_crossing(self.counted) > VARYING
 
     def history(self, node: str) -> tuple[int, ...]:
-        """Return the indices of the groups with ``node``: nodes with the same history cannot be told apart."""
+        """Return the indices of the groups with ``node``: nodes with the same history cannot be distinguished."""
         return tuple(sorted(self._indices.get(node, ())))
 
     def companions(self, node: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Groups that failed or were slow although no node explains it: they are told, and never silent."""
+"""Groups that failed or were slow although no node explains it; they are always reported."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ FAULTS = (
     Fault(
         "host",
         "confidential-not-ready",
-        "its GPUs are in confidential computing, and nobody set them ready",
+        "its GPUs are in confidential computing, and not set ready",
         lambda node, _name, _value: replace(node, confidential="ON"),
         found_by=("confidential-computing",),
     ),

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every program of a lab host is this script. It prints what was rendered for the host's present state and puts the
-# host's own values in; what nobody asked for yet, the lab renders.
+# host's own values in; what has not been read yet, the lab renders.
 tool=${0##*/}
 here=${0%/bin/*}
 . "$here/host.env" # the host's state
@@ -83,7 +83,7 @@ ask() { # this shell alone waits: hundreds may wait at once, and a Python for ea
     . "$LAB/replies/$reply" # prints the answer and exits: no other process is needed for that
 }
 
-repeat() { # nvidia-smi --loop=SECONDS: the same again and again
+repeat() { # nvidia-smi --loop=SECONDS: the same repeatedly
     loop=
     for word; do
         shift
@@ -130,14 +130,14 @@ tell_unit() { # $1 is the file that run_detached keeps of it
     exit
 }
 
-run_script() { # $1 is the file of a unit that somebody wrote; its script finds the host's own /run, and no /sys
+run_script() { # $1 is the file of a unit that a user wrote; its script finds the host's own /run, and no /sys
     script=$(sed -n 's,^ExecStart=/bin/sh ,,p' "$1")
     [ -z "$script" ] || sed "s,/run/,$here/root/run/,g; s,/sys/[^ ;]*,/dev/null,g" "$here/root$script" | sh && return
     echo "Job for ${1##*/} failed because the control process exited with error code." >&2
     exit 1
 }
 
-update_grub() { # what stands before the words stays
+update_grub() { # text before the words stays
     menu=$here/root/boot/grub/grub.cfg GRUB_CMDLINE_LINUX='' GRUB_CMDLINE_LINUX_DEFAULT=iommu=pt
     read -r line <"$menu"
     for file in "$here"/root/etc/default/grub.d/*.cfg; do [ ! -f "$file" ] || . "$file"; done

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BmcPresence:
-    """Whether the kernel has an IPMI device, and whether the firmware declares one (SMBIOS type 38)."""
+    """Presence of an IPMI device in the kernel, and of a declaration by the firmware (SMBIOS type 38)."""
 
     device: bool
     declared: bool
@@ -166,7 +166,7 @@ bmc_presence: Probe[BmcPresence] = Probe(
     Files(("/sys/class/ipmi/*", "/sys/firmware/dmi/entries/38-*")),
     lambda answer: parse_presence(answer.out),
 )
-"""Whether the node has a BMC; needs no root."""
+"""Presence of a BMC; needs no root."""
 
 bmc_sensors: Probe[tuple[Sensor | Unknown, ...]] = Probe(
     "bmc_sensors", _ipmitool("sdr", "elist"), _read_sensors, accepts=_ACCEPTED, cost="slow"

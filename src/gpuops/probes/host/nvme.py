@@ -32,7 +32,7 @@ class NvmeDrive:
 
 @dataclass(frozen=True, slots=True)
 class DriveHealth:
-    """Health log of one drive; spare and used are percent. ``critical_warning`` is a bit mask, 0 if all is well."""
+    """Health log of one drive; spare and used are percent. ``critical_warning`` is a bit mask, 0 if healthy."""
 
     name: str
     critical_warning: int

@@ -52,7 +52,7 @@ class HardwarePart:
 
 @dataclass(frozen=True, slots=True)
 class RedundancyGroup:
-    """Parts that stand in for each other; ``needed`` of them must be good. ``members`` are ids; empty if not listed."""
+    """Parts that can replace each other; ``needed`` of them must be good. ``members`` are ids; empty if not listed."""
 
     kind: Kind
     name: str

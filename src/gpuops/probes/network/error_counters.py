@@ -50,7 +50,7 @@ def parse_counters(text: str) -> dict[str, dict[str, int]] | Unknown:
 
 @dataclass(frozen=True, slots=True)
 class SaturatedCounter:
-    """A counter of a device that stands at its ``maximum``, so that it cannot show another error."""
+    """A counter of a device that is at its ``maximum``, so that it cannot show another error."""
 
     device: str
     name: str

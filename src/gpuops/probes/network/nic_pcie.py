@@ -114,7 +114,7 @@ def _natural(name: str) -> str:
 
 
 def _path(name: str, target: str, files: Mapping[str, str]) -> NicPath:
-    """Pair the ports from the root port down: each link has two, and a switch lies between its two links."""
+    """Pair the ports from the root port down: each link has two, and a switch is between its two links."""
     up = addresses_in(target)[::-1]
     ends = [_end(f"{_ROOT}/{name}/device{'/..' * level}", address, files) for level, address in enumerate(up)]
     first = len(ends) % 2  # without a root port of its own, the device's link is inside the processor, or virtual

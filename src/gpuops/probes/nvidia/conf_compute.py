@@ -1,6 +1,6 @@
 """Confidential computing of the GPUs, from ``nvidia-smi conf-compute``.
 
-``CC State : ON`` with ``CC GPUs Ready State : Not Ready`` are GPUs that accept no work until somebody attests them.
+``CC State : ON`` with ``CC GPUs Ready State : Not Ready`` are GPUs that accept no work until they are attested.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def known_gpus(
     """Return the GPUs by PCI address that nvidia-smi, lspci and the driver (/proc/driver/nvidia/gpus) know.
 
     ``others`` are addresses that an error message names. They are numbered only beside one of the three lists: the
-    message does not show how many GPUs stand before them.
+    message does not show how many GPUs precede them.
     """
     listed = () if isinstance(answering, Unknown) else tuple(answering)
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}

@@ -72,4 +72,4 @@ imex_domain: Probe[ImexDomain] = Probe(
 imex_channels: Probe[bool] = Probe(
     "imex_channels", Files(("/sys/class", _CHANNELS)), lambda answer: parse_imex_channels(answer.out)
 )
-"""Whether the directory of the channels exists; the channels themselves are not opened."""
+"""Existence of the channels' directory; the channels themselves are not opened."""

@@ -116,7 +116,7 @@ _LINK_ROWS: dict[int, tuple[Verdict, Suspect, str]] = {
     40: ("host", "host", "look at the host: its software or its power"),
     **dict.fromkeys((42, 43), ("reset", "link", _CABLES)),
 }
-"""What each sub-code of a link that went down asks for, and which part it accuses."""
+"""What each sub-code of a link that went down asks for, and the part that it blames."""
 
 _ADVICE: dict[Verdict, str] = {
     "ignore": "nothing to do",
@@ -144,7 +144,7 @@ _GRAVITY: tuple[Verdict, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class NvlinkError:
-    """One error of an NVLink: what the driver's table asks for (``verdict``) and the part that it accuses.
+    """One error of an NVLink: what the driver's table asks for (``verdict``) and the part that it blames.
 
     ``link`` is None if the line names none. ``is_known`` is False if the table has no such row, or the line no words;
     then the line's own word (``is_fatal``) is all that is known.
@@ -200,7 +200,7 @@ def _row(code: int, information: int, status: int) -> tuple[str, int, Verdict, S
 
 
 def _verdict_of(rows: _Rows, status: int) -> Verdict | None:
-    """Return the gravest verdict of a ``status``, whose bits may be set together; None if one of them has no row."""
+    """Return the most severe verdict of a ``status``, which may have several bits; None if one of them has no row."""
     if status in rows:
         return rows[status]
     bits = [rows.get(1 << bit) for bit in range(32) if status >> bit & 1]

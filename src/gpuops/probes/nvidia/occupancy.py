@@ -126,4 +126,4 @@ def parse_modules(text: str) -> bool | Unknown:
 
 
 driver_loaded: Probe[bool] = Probe("driver_loaded", Files(("/proc/modules",)), lambda answer: parse_modules(answer.out))
-"""Whether the driver is loaded, without which no process can compute; readable by every user."""
+"""State of the driver: while it is not loaded, no process can compute. Readable by every user."""

@@ -1,4 +1,4 @@
-"""Whether a machine has an NVIDIA GPU at all: what is absent is neither lost nor in use."""
+"""Presence of any NVIDIA GPU: a GPU that a machine never had is neither lost nor in use."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def _counters(gpu: Gpu, link: int) -> str:
 
 
 def _blackwell(recovered: int) -> tuple[tuple[str, int | str], ...]:
-    """Return what driver 595 prints: corrected codewords and raw errors are no faults."""
+    """Return what driver 595 prints: corrected codewords and raw errors are not faults."""
     return (
         *((f"{name} Errors", 0) for name in ("Malformed packet", "Buffer overrun", "Rx", "Rx remote", "Rx General")),
         *(("Local link integrity Errors", 0), ("Tx discards", 0)),

@@ -39,7 +39,7 @@ def split_document(text: str) -> tuple[str, str]:
 
 def read_xml(text: str) -> Answer | Unknown:
     """Return an XML answer as flat text; `Unknown` if it is not XML, is truncated, or declares entities."""
-    if "<!ENTITY" in text[: text.find(_OPENING)]:  # declarations stand before the root, or the parser refuses them
+    if "<!ENTITY" in text[: text.find(_OPENING)]:  # declarations precede the root, or the parser refuses them
         return Unknown("refusing to parse XML with entities, which nvidia-smi never declares")
     body, _ = split_document(text)
     if not body.endswith(_CLOSING):
