@@ -1,4 +1,4 @@
-"""The BMC reports no lost power supply, no failed fan, and no grave event since boot."""
+"""The BMC reports no lost power supply, no failed fan, and no serious event since boot."""
 
 import datetime as dt
 import re
@@ -61,7 +61,7 @@ def bmc(
     A bad power supply fails if no redundancy is left (a sensor says so, or at most half of the supplies are good), else
     it warns. A fan fails at its critical limit, or if it stops while others of its kind turn. Events from before the
     boot are information: the part was replaced, or shows again. What stopped a processor warns, because it ended the
-    boot before. If ipmitool lists only a part, its rows are judged and the rest is unknown: what hangs on the missing
+    boot before. If ipmitool lists only a part, its rows are judged and the rest is unknown: what depends on the missing
     rows (redundancy, an event that was deasserted) warns. A node without BMC is skipped, as guests are, and so is one
     whose BMC lists its parts over Redfish: the check redfish judges the same sensors. Source: IPMI 2.0, table 42-3
     (power supply, redundancy; sensor type 07h, processor: IERR, thermal trip); facebookresearch/gcm, check_ipmitool.py

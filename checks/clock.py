@@ -24,7 +24,8 @@ def clock(state: Clock, units: dict[str, Service] | Unknown, _profile: Profile) 
     """The clock is synchronized and within 0.1 s of its source.
 
     The limit is our own choice, ten times what NTP achieves on a busy network. If nothing on the node reports whether
-    the clock is synchronized, the result is unknown. So it is if linuxptp sets the clock, which the kernel cannot tell.
+    the clock is synchronized, the result is unknown. It is also unknown if linuxptp sets the clock, because the kernel
+    does not report that.
     """
     ptp = [] if isinstance(units, Unknown) else [name for name in _PTP if name in units and units[name].running]
     offset = state.offset_seconds

@@ -30,10 +30,10 @@ _ORDER: Sequence[Severity] = ("warn", "fail", "reset", "isolate")
 def dcgm_diagnosis(diagnosis: DcgmDiagnosis, _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Every test that runs passes; a test with a warning is a warning. Skipped if DCGM is not installed.
 
-    DCGM's own severity decides how grave a failure is; a failed test of software fails the node. Two failures only
+    DCGM's own severity decides how severe a failure is; a failed test of software fails the node. Two failures only
     warn: a violation of less than a second (our own figure), and a bandwidth that was measured under the load of the
-    test before. A test that passes with a warning could not test, and one of memory, PCIe or stress that was
-    skipped did not: both are unknown. Source: NVIDIA DCGM documentation, Diagnostics (levels and tests), and its
+    test before. A test that passes with a warning could not test anything, and a skipped test of memory, PCIe or stress
+    did not run: both are unknown. Source: NVIDIA DCGM documentation, Diagnostics (levels and tests), and its
     dcgm_errors.h (severities); NVIDIA/DCGM, issues 55, 242, 272 and 284 (the exceptions).
     """
     if not diagnosis.installed:

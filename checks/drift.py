@@ -1,4 +1,4 @@
-"""No GPU and no node has become hotter than its own past and than its like."""
+"""No GPU and no node has become hotter than it was and than its peers."""
 
 from collections.abc import Iterator
 

@@ -39,7 +39,7 @@ def driver_loaded(
 ) -> Iterator[Finding | Unknown]:
     """A difference between these three means that the node needs a reboot.
 
-    Of a module that is not loaded, the list of modules and the kernel log tell why: nouveau has the GPUs, or Secure
+    If the module is not loaded, the list of modules and the kernel log show why: nouveau has the GPUs, or Secure
     Boot refuses its key. Source: NVIDIA driver README, "API mismatch" (kernel module and libraries must be of the same
     release) and "Interaction with the Nouveau Driver"; Linux kernel, module signing ("unavailable key is rejected").
     """

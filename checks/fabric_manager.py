@@ -39,9 +39,9 @@ def fabric_manager(
 
     Source: NVIDIA Fabric Manager User Guide: its version must be the driver's, and a GPU of Hopper or later is ready
     when its fabric state is Completed and its status Success. The health is judged where it is reported: a healthy HGX
-    H100 does not. Routes that recover are a warning, because that ends by itself or in another word. If there is no
-    systemd unit, it may run in a container or on the hypervisor; then the state that the GPUs report decides, as on an
-    NVL72 rack, which is managed from outside of its nodes.
+    H100 does not. Routes that are recovering are a warning, because the recovery ends by itself or in another state. If
+    there is no systemd unit, it may run in a container or on the hypervisor; then the state that the GPUs report
+    decides, as on an NVL72 rack, which is managed from outside of its nodes.
     """
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)

@@ -1,4 +1,4 @@
-"""The GPUs are of the model that the profile is for, and all alike."""
+"""All GPUs are of the model that the profile is for, and identical."""
 
 from collections import Counter
 from collections.abc import Iterator

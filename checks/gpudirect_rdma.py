@@ -1,4 +1,4 @@
-"""NICs can read and write GPU memory directly: through nvidia-peermem or dma-buf, and past no IOMMU."""
+"""NICs can read and write GPU memory directly: through nvidia-peermem or dma-buf, without an IOMMU in between."""
 
 import re
 from collections.abc import Iterator

@@ -41,12 +41,12 @@ def subnets_agree(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Each port has the partition keys that most nodes' ports of that name have, full members where these are full.
 
-    Two limited members of a partition cannot talk to each other. That no port is a full member of any is one finding
-    on the fabric, a warning. Several keys are ordinary, and so are other keys that three nodes share, if these are full
-    members: another tenant. A subnet manager that fewer than three nodes have is a warning: they may be plugged into
-    another fabric, or missed that another manager took over. Source: InfiniBand Architecture Specification, volume 1,
-    partition keys (membership is the most significant bit); Microsoft Azure, HPC documentation (0x800b beside 0x7fff
-    is healthy).
+    Two limited members of a partition cannot talk to each other. If no port is a full member of any partition, that is
+    one finding on the fabric, a warning. Several keys are ordinary, and so are other keys that three nodes share, if
+    these are full members: another tenant. A subnet manager that fewer than three nodes have is a warning: they may be
+    plugged into another fabric, or missed that another manager took over. Source: InfiniBand Architecture
+    Specification, volume 1, partition keys (membership is the most significant bit); Microsoft Azure, HPC documentation
+    (0x800b beside 0x7fff is healthy).
     """
     active = {node: dict(_active(*value, profile)) for node, value in nodes.items()}
     ports = dict.fromkeys(port for own in active.values() for port in own)

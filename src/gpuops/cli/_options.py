@@ -308,7 +308,7 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Timeout on each node."),
     "become": click.option("-b", "--become", is_flag=True, help="Run as root, through sudo."),
     "level": click.option("--level", type=click.Choice(["quick", "standard", "burnin"]), default="quick",
-        show_default=True, help="quick takes seconds and disturbs no job; the other levels also measure idle nodes."),
+        show_default=True, help="quick takes seconds and disturbs no jobs; the other levels also measure idle nodes."),
     "profile_name": click.option("--name", "profile_name", default="", metavar="NAME", help="Name of the profile."),
     "only": click.option("--only", multiple=True, metavar="NAME", shell_complete=completes("checks and tags"),
         help="Run only this check, or the checks with this tag; repeatable."),

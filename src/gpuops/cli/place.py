@@ -26,8 +26,8 @@ def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path |
     """Assign every rank of a layout to a healthy GPU.
 
     Tensor-parallel groups stay inside NVLink, adjacent pipeline stages go to nodes that share leaf switches, and data
-    parallelism spans the rest. Excluded nodes and the reasons are listed on stderr. --force overrides rules that cost
-    speed but break nothing.
+    parallelism spans the rest. Excluded nodes and the reasons are listed on stderr. --force overrides rules that only
+    protect speed.
     """
     from gpuops.report import grid
     from gpuops.report.svg import grid as drawing

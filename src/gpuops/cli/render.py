@@ -51,7 +51,7 @@ def command(
 
     Ranks are numbered as each launch system numbers them. The words after -- are the script (train.py) and its
     arguments. A script in the current directory is written with its full path; any other is looked up in the launch
-    directory. --force overrides rules that cost speed but break nothing; --overwrite replaces existing files.
+    directory. --force overrides rules that only protect speed; --overwrite replaces existing files.
     """
     from gpuops.operations.launch import model_of
     from gpuops.report import launch as report

@@ -44,8 +44,8 @@ def command(
     """Check every node and report faults with fixes.
 
     The report begins with the verdict; each fault comes with its evidence and its fix. Checking installs nothing and
-    disturbs no job. The levels above quick also measure, but only on idle nodes. Without an inventory, this machine is
-    checked.
+    does not disturb jobs. The levels above quick also measure, but only on idle nodes. Without an inventory, this
+    machine is checked.
     """
     from gpuops.cli._terminal import page
     from gpuops.reasons import exit_code

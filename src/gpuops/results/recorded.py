@@ -97,7 +97,7 @@ def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> 
         host.status,
         redact(format_exclusion(host.excluded)) if host.excluded else "",
         _boot(facts),
-        {verdict.check: _result(verdict) for verdict in host.verdicts} | _reached(host),
+        _reached(host) | {verdict.check: _result(verdict) for verdict in host.verdicts},
         tuple(seen_finding(finding, host.name) for finding in host.findings),
         parts_of(facts) if facts else (),
         figures_of(facts) if facts else {},

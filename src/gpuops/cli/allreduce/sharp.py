@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @asks(SharpRequest, "engine")
 @shows("table", "json")
 @reaches
-@exits(failed="a feature that should help fails or does not", incomplete="a node could not be compared", locked="")
+@exits(
+    failed="a feature that should help fails, or does not help", incomplete="a node could not be compared", locked=""
+)
 def command(cluster: Cluster, request: SharpRequest, output: Output) -> int:
     """Measure the gain from NVLink SHARP and from SHARP switches.
 
