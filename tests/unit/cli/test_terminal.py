@@ -8,9 +8,11 @@ import time
 import click
 import pytest
 
-from gpuops.cli import _terminal
+from gpuops.cli import _terminal, program
+from gpuops.cli._ending import run_program
+from gpuops.cli._options import carry_out
 from gpuops.cli._terminal import Terminal
-from gpuops.errors import InputError
+from gpuops.errors import InputError, Interrupted
 from gpuops.events import GateDone, Progress, RoundStarted
 from gpuops.secret import Secret
 
@@ -92,7 +94,7 @@ def test_traceback_shows_the_code_and_neither_values_nor_secrets(capsys, monkeyp
         raise RuntimeError(f"it refused {secret.reveal()}") from ValueError(local[:7] + " is fine")
 
     monkeypatch.setattr("sys.argv", ["gpuops"])
-    assert _terminal.run_program(program, debug=debug) == 70
+    assert run_program(program, debug=debug) == 70
     said = capsys.readouterr().err
     assert ("in program" in said) is has_lines
     assert "correct horse" not in said
@@ -106,5 +108,34 @@ def test_debug_keeps_the_exit_code_of_an_error(capsys, monkeypatch):
         raise InputError("no such thing")
 
     monkeypatch.setattr("sys.argv", ["gpuops"])
-    assert _terminal.run_program(program, debug=True) == 2
+    assert run_program(program, debug=True) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "gpuops: no such thing"
+
+
+class Stopped:
+    """A cluster whose request is interrupted."""
+
+    def __init__(self, partial):
+        self.partial = partial
+
+    def ask(self, _request):
+        raise Interrupted("interrupted", self.partial)
+
+
+def test_interrupted_request_is_reported_beside_its_partial_result(capsys):
+    assert carry_out(Stopped("partial"), object()) == "partial"
+    assert capsys.readouterr().err == "gpuops: interrupted\n"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_interrupt_is_one_line_and_on_a_terminal_below_its_ctrl_c(capsys, monkeypatch, is_terminal):
+    codes = []
+    monkeypatch.setattr("os._exit", codes.append)
+    monkeypatch.setattr("sys.argv", ["gpuops", "checks", "list"])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    monkeypatch.setattr("gpuops.cli._ending.raise_on_signals", lambda: None)
+    monkeypatch.setattr("gpuops.cli._ending.ignore_signals", lambda: None)
+    monkeypatch.setattr("gpuops.report.checks.rows", lambda *_: carry_out(Stopped(None), object()))
+    run_program(program, debug=False)
+    assert codes == [130]
+    assert capsys.readouterr().err == "\n" * is_terminal + "gpuops: interrupted\n"
