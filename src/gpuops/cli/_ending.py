@@ -12,6 +12,7 @@ import click
 
 from gpuops.cancellation import ignore_signals, raise_on_signals
 from gpuops.cli._asking import in_our_words
+from gpuops.cli._terminal import sentence_lines
 from gpuops.errors import GpuopsError, OutputError, explain_system, is_raised_in
 
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
@@ -77,8 +78,7 @@ def leave_stdout() -> int:
 
 
 def _complain(sentence: str, code: int) -> int:
-    from gpuops.report.page import clean
-
     with contextlib.suppress(OSError):  # the exit code says it, too
-        click.echo(f"gpuops: {clean(sentence)}", err=True)
+        for line in sentence_lines(sentence):
+            click.echo(line, err=True)
     return code

@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import pkgutil
 import re
-import shutil
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from gpuops.report.page import Page
 
 _MOST_LOCKED = 3
+_NAME = "gpuops: "
 _SUMMARY = re.compile(r'^def command\(.*?^    """(.+?)\.?(?:""")?$', re.DOTALL | re.MULTILINE)
 _SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml", "yaml": ".yml", "csv": ".csv"}
 
@@ -264,10 +264,10 @@ class Terminal:
 
     def show(self, text: str, end: str = "") -> None:
         """Replace the status line by ``text`` and its ``end``, of which the first is cut to fit the terminal."""
-        from gpuops.report.page import clean
+        from gpuops.report.page import clean, columns_of
 
         if self._is_terminal:
-            room = max(20, shutil.get_terminal_size().columns - 4)
+            room = max(20, columns_of(sys.stderr) - 4)
             with self._lock:
                 click.echo(f"\r\x1b[K  {(clean(text)[: room - len(end)] + end)[:room]}", nl=False, err=True)
 
@@ -281,7 +281,8 @@ class Terminal:
         """Print a sentence in place of the status line."""
         with self._lock:
             self.clear()
-            click.echo(f"gpuops: {sentence}", err=True)
+            for line in sentence_lines(sentence):
+                click.echo(line, err=True)
 
 
 @functools.cache
@@ -292,9 +293,17 @@ def terminal() -> Terminal:
 
 def tell(sentence: str) -> None:
     """Print a sentence on stderr, beside the result."""
-    from gpuops.report.page import clean
+    terminal().note(sentence)
 
-    terminal().note(clean(sentence))
+
+def sentence_lines(sentence: str) -> Iterator[str]:
+    """Yield a sentence as stderr shows it: folded on a terminal, one line in a file."""
+    from gpuops.report.page import Page, clean
+
+    if sys.stderr.isatty():
+        yield from Page.of(sys.stderr).labelled(_NAME, clean(sentence), len(_NAME))
+    else:
+        yield f"{_NAME}{clean(sentence)}"
 
 
 def tell_excluded(excluded: Iterable[Excluded]) -> None:

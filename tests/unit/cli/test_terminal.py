@@ -1,7 +1,13 @@
 """The status line: one line whatever the terminal's width, and gone before anything else is printed."""
 
+import fcntl
 import itertools
 import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 import threading
 import time
 
@@ -21,7 +27,7 @@ from gpuops.secret import Secret
 def written(monkeypatch):
     """What a terminal of 50 columns is sent, piece by piece."""
     pieces = []
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((50, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((50, 24)))
 
     def echo(text="", **options):
         pieces.append(text + "\n" * options.get("nl", True))
@@ -72,6 +78,31 @@ def test_status_line_is_removed_before_a_sentence(terminal, written):
     for before, piece in itertools.pairwise(written):
         if piece.startswith("gpuops: "):
             assert before == "\r\x1b[K"
+
+
+NOTICE = "excluded: gpu[001-016,018-022,024]: no answer within 15 s; to see more: "
+COMMAND = "gpuops validate --limit gpu[001-016,018-022,024] -i prod.yml"
+
+
+@pytest.mark.parametrize("stdout_columns", [50, None])
+def test_notice_is_folded_at_the_width_of_the_terminal_and_its_command_is_not(stdout_columns):
+    code = f"from gpuops.cli._terminal import tell; tell({NOTICE + COMMAND!r})"
+    ours, stderr = pty.openpty()
+    fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    stdout = stderr if stdout_columns else subprocess.DEVNULL
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    subprocess.run([sys.executable, "-c", code], stdout=stdout, stderr=stderr, env=environment, check=True, timeout=60)
+    os.close(stderr)
+    lines = os.read(ours, 4096).decode().removeprefix("\r\x1b[K").splitlines()
+    os.close(ours)
+    assert lines[-1].strip() == COMMAND
+    assert all(len(line) <= 50 for line in lines[:-1])
+    assert " ".join(" ".join(lines).split()) == f"gpuops: {NOTICE}{COMMAND}"
+
+
+def test_notice_in_a_file_is_one_line(capsys):
+    _terminal.tell(NOTICE * 3)
+    assert capsys.readouterr().err == f"gpuops: {NOTICE * 3}\n"
 
 
 def test_gates_are_listed_unless_the_result_is_a_document(terminal, written):
