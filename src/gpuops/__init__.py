@@ -6,11 +6,7 @@ Names are loaded on first use, to keep ``import gpuops`` and ``gpuops --help`` f
 
 from __future__ import annotations
 
-import importlib
-
-from gpuops.version import __version__
-
-TYPE_CHECKING = False  # typing would take time in which Ctrl-C prints a traceback
+TYPE_CHECKING = False  # an import takes time in which Ctrl-C prints a traceback
 if TYPE_CHECKING:
     from typing import Any
 
@@ -96,6 +92,7 @@ if TYPE_CHECKING:
     from gpuops.secret import Secret
     from gpuops.shell import Command, Completed, Files, Resources, read_files
     from gpuops.transport.host_keys import HostKeys
+    from gpuops.version import __version__
 
 __all__ = [
     "Activity",
@@ -213,6 +210,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "__version__": "version",
     "Activity": "events",
     "AdmitRequest": "requests",
     "Answers": "results.answers",
@@ -331,4 +329,6 @@ def __getattr__(name: str) -> Any:
     """Load a public name from the module that defines it (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'gpuops' has no attribute {name!r}")
+    import importlib  # noqa: PLC0415 - not before Ctrl-C is handled
+
     return getattr(importlib.import_module(f"gpuops.{_HOMES[name]}"), name)

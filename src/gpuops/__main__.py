@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # built in; signal loads enum, 5 ms in which Ctrl-C prints a traceback
 import os
-import signal
 import sys
 
 
-def _leave(_signal: int, _frame: object) -> None:
+def _leave(_number: int, _frame: object) -> None:
     """End at once: nothing is open yet, and an exception would surface in the middle of an import."""
-    os.write(2, b"gpuops: interrupted\n")
+    os.write(2, b"\ngpuops: interrupted\n" if os.isatty(2) else b"gpuops: interrupted\n")  # a terminal shows ^C
     os._exit(130)
 
 
@@ -22,8 +22,8 @@ def _open_closed_streams() -> None:
 
 def main() -> None:
     """Load the command line and run it."""
-    signal.signal(signal.SIGINT, _leave)
-    signal.signal(signal.SIGTERM, _leave)
+    _signal.signal(_signal.SIGINT, _leave)
+    _signal.signal(_signal.SIGTERM, _leave)
     _open_closed_streams()
     from gpuops.cli import main as program
 

@@ -27,15 +27,18 @@ from typing import Any, Literal
 from gpuops.bandwidth import bus_factor
 from gpuops.facts import Facts
 from gpuops.probes.host.lspci import gpu_functions
+from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.host.pcie import PcieLink, pcie
 from gpuops.probes.network.ib import IbPort, ib_ports
+from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.gpus import shared_nvlink_domain
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
+from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 from gpuops.probing import Probe, Unknown
 
-PROBES: tuple[Probe[Any], ...] = (smi, topo, nvlink, pcie, gpu_functions, ib_ports)
+PROBES: tuple[Probe[Any], ...] = (smi, topo, nvlink, pcie, gpu_functions, ib_ports, pci_vendors, driver)
 """What the connections are read from."""
 LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """GB/s of one PCIe lane in one direction, by generation (PCI-SIG, PCI Express Base Specification: the transfer rate
@@ -180,8 +183,11 @@ class Connectivity:
 
 
 def connectivity_of(facts: Facts) -> Connectivity | Unknown:
-    """Return the connections of a node; `Unknown` if nvidia-smi shows no GPU."""
+    """Return the connections of a node; `Unknown` if it has no GPU, or nvidia-smi shows none."""
     listing, matrix, links, slots = facts[smi], facts[topo], facts[nvlink], facts[pcie]
+    vendors, loaded = facts[pci_vendors], facts[driver]
+    if has_no_gpu(vendors, loaded, listing):
+        return Unknown(NO_GPU)
     if isinstance(listing, Unknown):
         return listing
     if not listing.gpus:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
 from gpuops.cancellation import ignore_signals
-from gpuops.cli._terminal import Commands, exits, leave_stdout, log_to_stderr, run_program
+from gpuops.cli._ending import aborts, leave_stdout, run_program
+from gpuops.cli._terminal import Commands, exits, log_to_stderr
 from gpuops.version import __version__
 
 _SECTIONS = {
@@ -32,10 +34,16 @@ class _Program(Commands):
         if rest:
             yield "Other", sorted(rest)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse the options before the command."""
+        with aborts():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; without this, click would end with 1 when the reader of stdout leaves."""
         try:
-            return super().invoke(ctx)
+            with aborts():
+                return super().invoke(ctx)
         except BrokenPipeError:
             raise click.exceptions.Exit(leave_stdout()) from None
 

@@ -122,6 +122,7 @@ def carry_out(cluster: Cluster, request: Request[R]) -> R:
         if stop.partial is None:
             raise
         result = stop.partial  # type: ignore[assignment]
+        tell("interrupted")
     finally:
         terminal().clear()
     return result

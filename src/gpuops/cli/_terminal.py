@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
-import os
 import pkgutil
 import re
-import shutil
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cancellation import ignore_signals, raise_on_signals
-from gpuops.cli._asking import in_our_words, unexpected
-from gpuops.errors import GpuopsError, OutputError, explain_system, format_count, is_raised_in
+from gpuops.cli._asking import unexpected
+from gpuops.errors import format_count
 from gpuops.reasons import EXIT_MEANINGS
 
 if TYPE_CHECKING:
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
     from gpuops.report.page import Page
 
 _MOST_LOCKED = 3
-_NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
+_NAME = "gpuops: "
 _SUMMARY = re.compile(r'^def command\(.*?^    """(.+?)\.?(?:""")?$', re.DOTALL | re.MULTILINE)
 _SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml", "yaml": ".yml", "csv": ".csv"}
 
@@ -269,10 +264,10 @@ class Terminal:
 
     def show(self, text: str, end: str = "") -> None:
         """Replace the status line by ``text`` and its ``end``, of which the first is cut to fit the terminal."""
-        from gpuops.report.page import clean
+        from gpuops.report.page import clean, columns_of
 
         if self._is_terminal:
-            room = max(20, shutil.get_terminal_size().columns - 4)
+            room = max(20, columns_of(sys.stderr) - 4)
             with self._lock:
                 click.echo(f"\r\x1b[K  {(clean(text)[: room - len(end)] + end)[:room]}", nl=False, err=True)
 
@@ -286,7 +281,8 @@ class Terminal:
         """Print a sentence in place of the status line."""
         with self._lock:
             self.clear()
-            click.echo(f"gpuops: {sentence}", err=True)
+            for line in sentence_lines(sentence):
+                click.echo(line, err=True)
 
 
 @functools.cache
@@ -297,9 +293,17 @@ def terminal() -> Terminal:
 
 def tell(sentence: str) -> None:
     """Print a sentence on stderr, beside the result."""
-    from gpuops.report.page import clean
+    terminal().note(sentence)
 
-    terminal().note(clean(sentence))
+
+def sentence_lines(sentence: str) -> Iterator[str]:
+    """Yield a sentence as stderr shows it: folded on a terminal, one line in a file."""
+    from gpuops.report.page import Page, clean
+
+    if sys.stderr.isatty():
+        yield from Page.of(sys.stderr).labelled(_NAME, clean(sentence), len(_NAME))
+    else:
+        yield f"{_NAME}{clean(sentence)}"
 
 
 def tell_excluded(excluded: Iterable[Excluded]) -> None:
@@ -345,58 +349,3 @@ def tell_locked(locked: Sequence[LockedError]) -> None:
         tell(str(error))
     if len(locked) > _MOST_LOCKED:
         tell(f"and {len(locked) - _MOST_LOCKED} more nodes are locked")
-
-
-def run_program(program: click.Group, *, debug: bool) -> int:
-    """Run the command line; return its exit code, with each error as one sentence on stderr."""
-    try:
-        raise_on_signals()
-        code = program.main(standalone_mode=False)
-        sys.stdout.flush()
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except (KeyboardInterrupt, click.Abort) as stop:
-        ignore_signals()  # a second Ctrl-C changes nothing any more
-        code = _complain(str(stop) or "interrupted", 130)
-        sys.stdout.flush()
-        os._exit(code)  # Ctrl-C within an exec, such as Jinja's, makes CPython end by the signal whatever we say
-    except BrokenPipeError:
-        return leave_stdout()
-    except Exception as error:  # noqa: BLE001 - a bug, too, is one sentence and an exit code
-        if debug and not isinstance(error, click.ClickException):
-            for line in "".join(traceback.format_exception(error)).splitlines():  # without the values of variables
-                _complain(line, 70)
-        return _complain_of(error)
-    return code if isinstance(code, int) else 0
-
-
-def _complain_of(error: Exception) -> int:
-    if isinstance(error, _NO_WORDS):
-        click.echo(error.format_message(), err=True)
-        return 2
-    if isinstance(error, click.ClickException):
-        return _complain(in_our_words(error), 2)
-    if isinstance(error, GpuopsError):
-        return _complain(str(error), error.exit_code)
-    if isinstance(error, OSError) and is_raised_in(error, "click.utils", __name__):
-        leave_stdout()
-        return _complain(f"cannot write to standard output: {error.strerror}", OutputError.exit_code)
-    from gpuops.content import blame
-
-    if isinstance(error, OSError) and (why := explain_system(error)):
-        return _complain(why, 2)
-    return _complain(f"{blame(error)}; run again with --debug and report it", 70)
-
-
-def leave_stdout() -> int:
-    """Write nothing more to stdout, and return the exit code of a program whose reader left."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
-    return 0
-
-
-def _complain(sentence: str, code: int) -> int:
-    from gpuops.report.page import clean
-
-    with contextlib.suppress(OSError):  # the exit code says it, too
-        click.echo(f"gpuops: {clean(sentence)}", err=True)
-    return code

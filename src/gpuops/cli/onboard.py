@@ -46,7 +46,7 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
     result = carry_out(onboarded, request)
     is_stopped = any(node.stopped_at for node in result.nodes.values())
     if result.interrupted:
-        tell("interrupted; the gates that were passed are recorded")
+        tell("the gates that were passed are recorded")
     advice = f"\nstopped: {stopped(result)}; the same command continues from there" if is_stopped else ""
     output.publish(
         table=lambda _: [advice] if advice and not result.interrupted else [], json=lambda _: result.to_json()

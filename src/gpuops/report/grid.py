@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuops.placement import NodeShape, Placement, Rank
 from gpuops.report.page import Page, clean, fold, wrap
@@ -108,7 +108,8 @@ def _node(placement: Placement, node: NodeShape, label: int, width: int) -> Iter
     """Yield the header, ranks and shared coordinates of one node, in as many rows as its spans need."""
     cell = _cell(placement, width - label - 1)
     name, row, room = clean(node.name), list[Span](), width - label - 1
-    for span in spans(placement, node.name):
+    most = max(1, (room - 1) // cell)
+    for span in (part for whole in spans(placement, node.name) for part in _split(whole, most)):
         size = cell * len(span.ranks) + 1
         if row and room < size:
             yield _row(name, row, cell, label)
@@ -118,9 +119,14 @@ def _node(placement: Placement, node: NodeShape, label: int, width: int) -> Iter
     yield _row(name, row, cell, label)
 
 
+def _split(span: Span, most: int) -> list[Span]:
+    """Return ``span`` in parts of at most ``most`` ranks."""
+    return [replace(span, ranks=span.ranks[at : at + most]) for at in range(0, len(span.ranks), most)]
+
+
 def _cell(placement: Placement, width: int) -> int:
     """Return the width of a cell: seven characters if all GPUs of a node fit, else what a rank needs."""
-    least = max(len(f"r{len(placement.ranks) - 1}"), len("GPU0")) + 2
+    least = max(len(f"r{len(placement.ranks) - 1}"), len("GPU0")) + 1
     return max(least, min(7, width // max(len(node.gpus) for node in placement.nodes) - 1))
 
 

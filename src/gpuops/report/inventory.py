@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpuops.inventory import Group, Host
+from gpuops.report.page import Page, clean
 
 
-def table(hosts: Iterable[Host]) -> Iterator[str]:
+def table(hosts: Iterable[Host], page: Page) -> Iterator[str]:
     """Yield a table with one row per host."""
     rows: list[tuple[str, ...]] = [("HOST", "ADDRESS", "PORT", "USER", "PROFILE", "RACK", "GROUPS")]
     for host in hosts:
         fields = (host.address, host.port, host.user, host.profile, host.rack, ",".join(host.groups))
         rows.append((host.name, *(str(value or "-") for value in fields)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from page.columns([tuple(map(clean, row)) for row in rows])
 
 
 def branch(groups: Mapping[str, Group], name: str, depth: int = 0) -> Iterator[str]:

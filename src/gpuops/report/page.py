@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -17,9 +18,14 @@ from gpuops.secret import redact
 _NUMBER = r"(?<![\[,\d-])\d{1,3}(?:,\d{3})+(?![\d,\]-])"
 """A number with thousands, which is not the inside of a folded set."""
 _PIECE = re.compile(rf"(?:{_NUMBER}|[^\s,])*[\s,]*")
-_COMMAND = re.compile(r"(?:^|(?<=: )|(?<=then ))gpuops [a-z].*$")
+_COMMAND = re.compile(r"(?:^|(?<=: )|(?<=then ))gpuops (?:--)?[a-z].*$")
 _FOLDABLE = re.compile(r"[A-Za-z0-9_.:-]+")
 _NARROWEST = 16
+"""Characters of the last column below which a table is made narrower; our own choice, as are the gaps."""
+_LEAST = 10
+"""Characters to which a column of a table shrinks at most."""
+_GAP, _SMALL_GAP = 3, 2
+_SIZE = os.terminal_size((80, 24))
 _COLOURS = {
     **dict.fromkeys(("pass",), "32"),
     **dict.fromkeys(("warn",), "33"),
@@ -42,7 +48,7 @@ class Page:
         if not stream.isatty():
             return cls()
         plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
-        return cls(max(40, shutil.get_terminal_size().columns), not plain)
+        return cls(max(40, columns_of(stream)), not plain)
 
     def paint(self, word: str) -> str:
         """Return a status or severity in its colour, if the page has colours."""
@@ -59,15 +65,37 @@ class Page:
         yield from (f"{'':<{indent}}{line}" for line in lines)
 
     def columns(self, rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-        """Yield rows of a table; the last column wraps, below the others if they leave it less than 16 characters."""
-        widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
-        indent = sum(widths) + 3 * len(widths)
-        for *cells, last in rows:
-            label = "".join(f"{cell:<{width}}   " for cell, width in zip(cells, widths, strict=True))
-            if self.width - indent >= _NARROWEST or not last:
-                yield from self.labelled(label, last, indent)
+        """Yield rows of a table; the last column wraps.
+
+        On a narrower page the gaps shrink and the widest columns wrap. If the columns still do not fit, the cells of
+        each row follow each other, on several lines if need be.
+        """
+        if not rows:
+            return
+        gap, widths = _GAP, _widths(rows, self.width - _GAP * (len(rows[0]) - 1), wrapped=False)
+        if not widths:
+            gap, widths = _SMALL_GAP, _widths(rows, self.width - _SMALL_GAP * (len(rows[0]) - 1), wrapped=True)
+        for row in rows:
+            yield from self._aligned(row, widths, gap) if widths else self._flowing(row)
+
+    def _aligned(self, row: tuple[str, ...], widths: Sequence[int], gap: int) -> Iterator[str]:
+        """Yield one row, its last cell below it if that has a word, such as a path, that does not fit beside it."""
+        is_below = _longest_piece(row[-1]) > widths[-1] and not _COMMAND.search(row[-1])
+        cells = (*row[:-1], "") if is_below else row
+        wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        for parts in itertools.zip_longest(*wrapped, fillvalue=""):
+            yield (" " * gap).join(f"{part:<{width}}" for part, width in zip(parts, widths, strict=True)).rstrip()
+        yield from self.labelled("", row[-1], _SMALL_GAP) if is_below else ()
+
+    def _flowing(self, row: tuple[str, ...]) -> Iterator[str]:
+        line = ""
+        for part in (part for cell in row if cell for part in wrap(cell, self.width - _SMALL_GAP)):
+            if line and len(line) + _GAP + len(part) > self.width:
+                yield line
+                line = " " * _SMALL_GAP + part
             else:
-                yield from (label.rstrip(), *self.labelled("", last, 2))
+                line += " " * _GAP * bool(line) + part
+        yield line
 
     def edges(self, left: str, right: str) -> Iterator[str]:
         """Yield ``left`` wrapped, with ``right`` at the right edge of its first line, or below it if it is too long."""
@@ -77,6 +105,15 @@ class Page:
         first, *more = wrap(left, self.width - len(right) - 2)
         yield f"{first:<{self.width - len(right)}}{self.paint(right)}"
         yield from more
+
+
+def columns_of(stream: TextIO) -> int:
+    """Return the width of a terminal in characters: COLUMNS, else that of stdout or else of ``stream``, else 80."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # it has no file, or it is not a terminal
+        size = _SIZE
+    return shutil.get_terminal_size(size if size.columns else _SIZE).columns
 
 
 def clean(text: object) -> str:
@@ -115,6 +152,8 @@ def format_node_count(count: int) -> str:
 def wrap(text: str, width: int) -> list[str]:
     """Split ``text`` into lines of at most ``width``, after spaces or commas: node sets may be long.
 
+    A word that is longer breaks after a slash if it has one.
+
     A newline begins a line. A proposed command at the end of the text stays on one line, however long, so that it can
     be copied.
     """
@@ -130,9 +169,34 @@ def wrap(text: str, width: int) -> list[str]:
             line = ""
         line += piece
         while len(line.rstrip()) > width:
-            lines.append(line[:width])
-            line = line[width:]
+            end = line.rfind("/", 1, width) + 1 or width
+            lines.append(line[:end])
+            line = line[end:]
     if command is None:
         return [*lines, line.rstrip()]
     fits = len(line) + len(command[0]) <= width
     return [*lines, line + command[0]] if fits else [*lines, *filter(None, [line.rstrip()]), command[0]]
+
+
+def _longest_piece(text: str) -> int:
+    return max(len(piece.rstrip()) for piece in _PIECE.findall(text))
+
+
+def _widths(rows: Sequence[tuple[str, ...]], room: int, *, wrapped: bool) -> list[int]:
+    """Return the width of each column, together ``room``, or nothing if they do not fit.
+
+    All but the last have the width of their longest cells, if ``wrapped`` at least that of their longest words.
+    The last wraps anyway, and a longer word of it stands below its row.
+    """
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    widths[-1] = min(widths[-1], _NARROWEST)
+    words = [max(map(_longest_piece, column)) for column in columns] if wrapped else widths
+    least = [min(width, max(word, _LEAST)) for width, word in zip(widths, words, strict=True)]
+    while sum(widths) > room:
+        wide = [at for at, width in enumerate(widths) if width > least[at]]
+        if not wide:
+            return []
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    widths[-1] += room - sum(widths)
+    return widths

@@ -367,6 +367,12 @@ def test_a_closed_stream_is_no_bug(home, closed):
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_entry_point_loads_no_module_before_it_handles_ctrl_c():
+    code = "import sys; before = {*sys.modules}; import gpuops.__main__; print(*{*sys.modules} - before)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {*loaded} <= {"__future__", "gpuops", "gpuops.__main__"}
+
+
 def test_interrupt_while_the_program_loads_prints_no_traceback(home):
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     program_text = (  # the first thing that main does with its streams, once it has set what a signal does

@@ -239,7 +239,7 @@ def test_ctrl_c_ends_the_program_and_exits_with_130(tmp_path):
         wait_for(pids.exists, 30)
         gpuops.send_signal(signal.SIGINT)
         out, err = gpuops.communicate(timeout=30)
-    assert (gpuops.returncode, out, err) == (130, b"", b"\ngpuops: interrupted\n")
+    assert (gpuops.returncode, out, err) == (130, b"", b"gpuops: interrupted\n")
     wait_for(lambda: not any(map(is_running, pids.read_text().split())))
 
 

@@ -1,16 +1,24 @@
 """The status line: one line whatever the terminal's width, and gone before anything else is printed."""
 
+import fcntl
 import itertools
 import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 import threading
 import time
 
 import click
 import pytest
 
-from gpuops.cli import _terminal
+from gpuops.cli import _terminal, program
+from gpuops.cli._ending import run_program
+from gpuops.cli._options import carry_out
 from gpuops.cli._terminal import Terminal
-from gpuops.errors import InputError
+from gpuops.errors import InputError, Interrupted
 from gpuops.events import GateDone, Progress, RoundStarted
 from gpuops.secret import Secret
 
@@ -19,7 +27,7 @@ from gpuops.secret import Secret
 def written(monkeypatch):
     """What a terminal of 50 columns is sent, piece by piece."""
     pieces = []
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((50, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((50, 24)))
 
     def echo(text="", **options):
         pieces.append(text + "\n" * options.get("nl", True))
@@ -72,6 +80,31 @@ def test_status_line_is_removed_before_a_sentence(terminal, written):
             assert before == "\r\x1b[K"
 
 
+NOTICE = "excluded: gpu[001-016,018-022,024]: no answer within 15 s; to see more: "
+COMMAND = "gpuops validate --limit gpu[001-016,018-022,024] -i prod.yml"
+
+
+@pytest.mark.parametrize("stdout_columns", [50, None])
+def test_notice_is_folded_at_the_width_of_the_terminal_and_its_command_is_not(stdout_columns):
+    code = f"from gpuops.cli._terminal import tell; tell({NOTICE + COMMAND!r})"
+    ours, stderr = pty.openpty()
+    fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    stdout = stderr if stdout_columns else subprocess.DEVNULL
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    subprocess.run([sys.executable, "-c", code], stdout=stdout, stderr=stderr, env=environment, check=True, timeout=60)
+    os.close(stderr)
+    lines = os.read(ours, 4096).decode().removeprefix("\r\x1b[K").splitlines()
+    os.close(ours)
+    assert lines[-1].strip() == COMMAND
+    assert all(len(line) <= 50 for line in lines[:-1])
+    assert " ".join(" ".join(lines).split()) == f"gpuops: {NOTICE}{COMMAND}"
+
+
+def test_notice_in_a_file_is_one_line(capsys):
+    _terminal.tell(NOTICE * 3)
+    assert capsys.readouterr().err == f"gpuops: {NOTICE * 3}\n"
+
+
 def test_gates_are_listed_unless_the_result_is_a_document(terminal, written):
     event = GateDone("op", "gpu01", "facts", "passed", "read")
     terminal(event)
@@ -92,7 +125,7 @@ def test_traceback_shows_the_code_and_neither_values_nor_secrets(capsys, monkeyp
         raise RuntimeError(f"it refused {secret.reveal()}") from ValueError(local[:7] + " is fine")
 
     monkeypatch.setattr("sys.argv", ["gpuops"])
-    assert _terminal.run_program(program, debug=debug) == 70
+    assert run_program(program, debug=debug) == 70
     said = capsys.readouterr().err
     assert ("in program" in said) is has_lines
     assert "correct horse" not in said
@@ -106,5 +139,34 @@ def test_debug_keeps_the_exit_code_of_an_error(capsys, monkeypatch):
         raise InputError("no such thing")
 
     monkeypatch.setattr("sys.argv", ["gpuops"])
-    assert _terminal.run_program(program, debug=True) == 2
+    assert run_program(program, debug=True) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "gpuops: no such thing"
+
+
+class Stopped:
+    """A cluster whose request is interrupted."""
+
+    def __init__(self, partial):
+        self.partial = partial
+
+    def ask(self, _request):
+        raise Interrupted("interrupted", self.partial)
+
+
+def test_interrupted_request_is_reported_beside_its_partial_result(capsys):
+    assert carry_out(Stopped("partial"), object()) == "partial"
+    assert capsys.readouterr().err == "gpuops: interrupted\n"
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_interrupt_is_one_line_and_on_a_terminal_below_its_ctrl_c(capsys, monkeypatch, is_terminal):
+    codes = []
+    monkeypatch.setattr("os._exit", codes.append)
+    monkeypatch.setattr("sys.argv", ["gpuops", "checks", "list"])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    monkeypatch.setattr("gpuops.cli._ending.raise_on_signals", lambda: None)
+    monkeypatch.setattr("gpuops.cli._ending.ignore_signals", lambda: None)
+    monkeypatch.setattr("gpuops.report.checks.rows", lambda *_: carry_out(Stopped(None), object()))
+    run_program(program, debug=False)
+    assert codes == [130]
+    assert capsys.readouterr().err == "\n" * is_terminal + "gpuops: interrupted\n"

@@ -8,6 +8,7 @@ import pytest
 
 from gpuops.catalogue import Catalogue
 from gpuops.cluster import Cluster
+from gpuops.connectivity import PROBES
 from gpuops.errors import LayoutError
 from gpuops.events import LeftOut, Note
 from gpuops.facts import Facts, questions, to_document
@@ -16,7 +17,7 @@ from gpuops.operations.health import quick_probes
 from gpuops.operations.measure import healthy
 from gpuops.reasons import exit_code
 from gpuops.report.formats import table
-from gpuops.requests import ExpectRequest
+from gpuops.requests import ExpectRequest, TopologyRequest
 from gpuops.shell import Command, Completed
 
 SENTENCE = "no NVIDIA GPU on this machine"
@@ -45,7 +46,7 @@ def saved(tmp_path):
     """The saved answers of a machine that has neither GPU nor driver; an inventory may say what it should have."""
 
     def make(inventory="", used=100, events=None):
-        asked = questions(quick_probes(Catalogue()))
+        asked = questions(quick_probes(Catalogue(), *PROBES))
         answers = tuple(answer(question, used) for question in asked)
         facts = Facts("n1", dt.datetime.now(dt.timezone.utc), {}, answers)
         (tmp_path / "facts").mkdir()
@@ -91,6 +92,11 @@ def test_placement_and_expectation_say_the_same(saved):
     with pytest.raises(LayoutError):
         cluster.place("dp=1")
     assert [event.why for event in notes if isinstance(event, LeftOut)] == [SENTENCE]
+
+
+def test_topology_of_it_says_the_same(saved):
+    result = saved().ask(TopologyRequest())
+    assert (result.nodes, result.excluded["n1"].why, exit_code(result)) == ({}, SENTENCE, 3)
 
 
 def test_validation_gate_does_not_pass_it_in_silence(saved, a_host):

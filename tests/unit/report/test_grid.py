@@ -37,6 +37,13 @@ def test_grid_has_every_rank_at_any_page_width_and_name_length(width):
     assert sorted(re.findall(r"\br\d+\b", "\n".join(shown)), key=lambda r: int(r[1:])) == [f"r{k}" for k in range(32)]
 
 
+@pytest.mark.parametrize("width", [40, 50])
+def test_group_that_is_wider_than_the_page_takes_several_rows(width):
+    shown = grid(place(parse_layout("dp=2,tp=8"), [node("gpu01"), node("gpu02")]), width)
+    assert max(map(len, shown)) <= width
+    assert re.findall(r"\br\d+\b", "\n".join(shown)) == [f"r{k}" for k in range(16)]
+
+
 def test_header_is_repeated_when_the_gpus_differ():
     seven = node("n2")
     without_two = NodeShape(**{**vars(seven), "gpus": tuple(gpu for gpu in seven.gpus if gpu.index != 2)})

@@ -107,13 +107,75 @@ def test_a_file_is_80_wide_and_a_terminal_as_wide_as_it_is(monkeypatch):
     assert Page.of(Terminal(), {}).width == 132
 
 
-@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("width", [40, 50, 80])
 def test_columns_fit_the_page(width):
     rows = [("name", "state", "why"), ("a" * 20, "b" * 8, "words " * 20), ("a", "b", "")]
     lines = list(Page(width).columns(rows))
     assert max(map(len, lines)) <= width
     assert "words words" in "".join(lines)
-    assert lines[-1] == "a" + " " * 22 + "b"
+    assert lines[-1].split() == ["a", "b"]
+
+
+@given(
+    st.integers(1, 6).flatmap(lambda n: st.lists(st.lists(st.text("ab ,/", max_size=30), min_size=n, max_size=n))),
+    st.integers(40, 90),
+)
+def test_tables_keep_every_character_within_the_width(table, width):
+    lines = list(Page(width).columns([tuple(row) for row in table]))
+    assert all(len(line) <= width for line in lines)
+    assert sorted(re.sub(r"\s", "", "".join(lines))) == sorted(re.sub(r"\s", "", "".join(map("".join, table))))
+
+
+CHECKS = [("check", "scope", "level", "tags"), ("confidential-computing", "group", "quick", "gpu, driver, nvidia-smi")]
+
+
+def test_table_gets_smaller_gaps_before_a_column_wraps():
+    assert list(Page(56).columns(CHECKS)) == [
+        "check                   scope  level  tags",
+        "confidential-computing  group  quick  gpu, driver,",
+        "                                      nvidia-smi",
+    ]
+
+
+def test_widest_columns_wrap_on_a_narrow_page():
+    rows = [("GPU", "PCIE", "NEAREST NIC"), ("0", "Gen5 x16, 63 GB/s", "mlx5_0 PIX 400 Gbit/s")]
+    assert list(Page(40).columns(rows)) == [
+        "GPU  PCIE               NEAREST NIC",
+        "0    Gen5 x16, 63 GB/s  mlx5_0 PIX 400",
+        "                        Gbit/s",
+    ]
+    assert list(Page(32).columns(rows)) == [
+        "GPU  PCIE          NEAREST NIC",
+        "0    Gen5 x16, 63  mlx5_0 PIX",
+        "     GB/s          400 Gbit/s",
+    ]
+
+
+def test_cells_follow_each_other_if_their_words_do_not_fit_beside_each_other():
+    assert list(Page(40).columns(CHECKS)) == [
+        "check   scope   level   tags",
+        "confidential-computing   group   quick",
+        "  gpu, driver, nvidia-smi",
+    ]
+
+
+def test_word_that_does_not_fit_beside_its_row_stands_below_it_and_whole():
+    rows = [("run", "playbook"), ("a" * 30, "site"), ("b" * 30, "/home/ops/playbooks/site.yml")]
+    assert list(Page(50).columns(rows)) == [
+        "run                              playbook",
+        "a" * 30 + "   site",
+        "b" * 30,
+        "  /home/ops/playbooks/site.yml",
+    ]
+
+
+def test_path_that_is_longer_than_a_line_breaks_after_a_slash():
+    assert wrap("/home/operator/playbooks/site.yml", 20) == ["/home/operator/", "playbooks/site.yml"]
+
+
+def test_command_in_a_table_is_never_broken():
+    lines = list(Page(40).columns([("what", "do"), ("state", f"to list: {COMMAND}")]))
+    assert any(line.endswith(COMMAND) for line in lines)
 
 
 def test_newline_begins_a_line_at_the_same_indent():

@@ -126,6 +126,12 @@ def test_a_report_without_such_machines_says_nothing_of_profiles(run, h100):
     assert "profile" not in table.render(build(run, {"n1": h100}, [Verdict("clock", "n1", "pass")]))
 
 
+def test_report_ends_with_the_interruption(rack):
+    line = "interrupted before all checks had run; this result is incomplete"
+    assert table.render(replace(rack, interrupted=True)).splitlines()[-1] == line
+    assert line not in table.render(rack)
+
+
 def test_output_of_a_node_cannot_control_the_terminal(screen_of):
     Secret("table-hunter2")
     evil = Finding("\x1b[2J[bold]x\r\n", found="\x07", part="gpu\x1b0", fix="say table-hunter2", effects=("\x9b31m",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import Command, print_lines, tell
+from gpuops.cli._terminal import Command, page, print_lines, tell
 from gpuops.cli.inventory import chooses, open_inventory
 
 _EXPORTS = {"json": "to_ansible_json", "yaml": "to_yaml", "ini": "to_ini"}
@@ -32,7 +32,7 @@ def command(source: str | None, limit: str, pattern: str, form: str, *, as_json:
     form = "json" if as_json else form
     _, inventory = open_inventory(source, limit, pattern)
     if form == "table":
-        print_lines(table(inventory.hosts.values()))
+        print_lines(table(inventory.hosts.values(), page()))
         return
     if not show_secrets and inventory.secrets:
         tell(f"masked: {', '.join(inventory.secrets)}; --show-secrets prints them")

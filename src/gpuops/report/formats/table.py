@@ -204,6 +204,8 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
     yield from lines_set_aside(report, page)
     if report.changes:
         yield from change_lines(report.changes, report.number, page)
+    if report.interrupted:
+        yield from page.labelled("", "interrupted before all checks had run; this result is incomplete", 0)
 
 
 def _hint(what: str, command: str, page: Page) -> Iterator[str]:

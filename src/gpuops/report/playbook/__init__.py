@@ -36,9 +36,10 @@ def record_lines(record: Record, page: Page, *, diff: bool, typed: Sequence[str]
     """
     if record.locked:
         return
-    yield f"{record.playbook}   {'check mode: nothing is changed' if record.check else f'run {record.run_id}'}"
+    mode = "check mode: nothing is changed" if record.check else f"run {record.run_id}"
+    yield from page.labelled("", f"{record.playbook}   {mode}", 0)
     yield from draw(record, page, diff=diff)
-    yield from ("", summary(record))
+    yield from ("", *page.labelled("", summary(record), 0))
     if not record.check:
         yield from ending(record, page)
         if typed and record.conclusion() != "ok":

@@ -1,0 +1,84 @@
+"""The end of the program: each error as one sentence on stderr, with the exit code of its class."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+import click
+
+from gpuops.cancellation import ignore_signals, raise_on_signals
+from gpuops.cli._asking import in_our_words
+from gpuops.cli._terminal import sentence_lines
+from gpuops.errors import GpuopsError, OutputError, explain_system, is_raised_in
+
+_NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
+_PRINTS = "gpuops.cli._terminal"
+
+
+@contextlib.contextmanager
+def aborts() -> Iterator[None]:
+    """Raise `click.Abort` on Ctrl-C: before it does so itself, click prints an empty line to any stderr."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise click.Abort(*stop.args) from stop
+
+
+def run_program(program: click.Group, *, debug: bool) -> int:
+    """Run the command line; return its exit code, with each error as one sentence on stderr."""
+    try:
+        raise_on_signals()
+        code = program.main(standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, click.Abort) as stop:
+        ignore_signals()  # a second Ctrl-C changes nothing any more
+        if sys.stderr.isatty():
+            click.echo(err=True)  # below its ^C
+        code = _complain(str(stop) or "interrupted", 130)
+        sys.stdout.flush()
+        os._exit(code)  # Ctrl-C within an exec, such as Jinja's, makes CPython end by the signal whatever we say
+    except BrokenPipeError:
+        return leave_stdout()
+    except Exception as error:  # noqa: BLE001 - a bug, too, is one sentence and an exit code
+        if debug and not isinstance(error, click.ClickException):
+            for line in "".join(traceback.format_exception(error)).splitlines():  # without the values of variables
+                _complain(line, 70)
+        return _complain_of(error)
+    return code if isinstance(code, int) else 0
+
+
+def _complain_of(error: Exception) -> int:
+    if isinstance(error, _NO_WORDS):
+        click.echo(error.format_message(), err=True)
+        return 2
+    if isinstance(error, click.ClickException):
+        return _complain(in_our_words(error), 2)
+    if isinstance(error, GpuopsError):
+        return _complain(str(error), error.exit_code)
+    if isinstance(error, OSError) and is_raised_in(error, "click.utils", _PRINTS):
+        leave_stdout()
+        return _complain(f"cannot write to standard output: {error.strerror}", OutputError.exit_code)
+    from gpuops.content import blame
+
+    if isinstance(error, OSError) and (why := explain_system(error)):
+        return _complain(why, 2)
+    return _complain(f"{blame(error)}; run again with --debug and report it", 70)
+
+
+def leave_stdout() -> int:
+    """Write nothing more to stdout, and return the exit code of a program whose reader left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+    return 0
+
+
+def _complain(sentence: str, code: int) -> int:
+    with contextlib.suppress(OSError):  # the exit code says it, too
+        for line in sentence_lines(sentence):
+            click.echo(line, err=True)
+    return code
