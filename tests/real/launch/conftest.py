@@ -59,7 +59,7 @@ def slurm(lab, need):
     for host in (None, *ADDRESSES):
         done = lab.run(f"bash {HERE}/slurm.sh {'slurmd' if host else 'slurmctld'} {key}", host=host)
         assert done.returncode == 0, done.stdout
-    idle = lab.run('for try in {1..100}; do [ "$(sinfo -h -t idle -o %D)" = 4 ] && exit; sleep 0.1; done; exit 1')
+    idle = lab.run('for try in {1..600}; do [ "$(sinfo -h -t idle -o %D)" = 4 ] && exit; sleep 0.1; done; exit 1')
     assert idle.returncode == 0, lab.run("sinfo -R; cat /run/slurmctld.log").stdout
 
 
@@ -83,7 +83,7 @@ def slurm_states(shell):
     """
 
     def read():
-        shell("for try in {1..100}; do sinfo -h -N -o %T | grep -q '[*]' || exit 0; sleep 0.1; done; exit 1")
+        shell("for try in {1..600}; do sinfo -h -N -o %T | grep -q '[*]' || exit 0; sleep 0.1; done; exit 1")
         rows = [row.split(" ", 2) for row in shell("sinfo -h -N -o '%N %T %E'").splitlines()]
         return {name: (state.replace("planned", "idle"), reason) for name, state, reason in rows}
 

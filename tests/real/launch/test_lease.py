@@ -18,7 +18,7 @@ from gpuops.shell import Completed
 
 pytestmark = pytest.mark.usefixtures("slurm")
 HOSTS = [Host(name, name, Where("inventory.yml")) for name in ("node2", "node10", "node3", "node11")]
-TRIES = "for try in {1..100};"
+TRIES = "for try in {1..600};"
 
 
 class Login:

@@ -173,7 +173,7 @@ def test_steps_of_one_job_run_side_by_side_and_the_job_is_given_back(lab, measur
     assert max(starts) - min(starts) < 0.5
     assert {len(ranks) for ranks in found} == {4}
     assert said["job"]
-    gone = f"for try in {{1..100}}; do squeue -h -j {said['job']} | grep -q . || exit 0; sleep 0.1; done; exit 1"
+    gone = f"for try in {{1..600}}; do squeue -h -j {said['job']} | grep -q . || exit 0; sleep 0.1; done; exit 1"
     assert lab.run(gone).returncode == 0
 
 
@@ -190,9 +190,9 @@ def test_two_rails_of_the_same_nodes_run_at_once(measure):
 @pytest.mark.usefixtures("slurm", "without_mpirun")
 def test_nodes_that_a_job_has_are_not_taken(lab, measure):
     job = lab.run("sbatch --parsable -w node3 --exclusive --wrap 'sleep 600'").stdout.strip()
-    lab.run(f"for try in {{1..100}}; do squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done")
+    lab.run(f"for try in {{1..600}}; do squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done")
     said, found = measure(*PAIRS, launcher="srun", odd="")
-    lab.run(f"scancel {job}; for try in {{1..100}}; do squeue -h -j {job} | grep -q . || exit 0; sleep 0.1; done")
+    lab.run(f"scancel {job}; for try in {{1..600}}; do squeue -h -j {job} | grep -q . || exit 0; sleep 0.1; done")
     assert "Slurm granted no job" in said["lost"]["node3"]
     assert found == []
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.usefixtures("slurm")
-TRIES = "for try in {1..100}; do"
+TRIES = "for try in {1..600}; do"  # Slurm looks again at a job that could not start at once only after 30 or 60 s
 # The hosts share this machine's disk, and each has a /run of its own.
 PLAYBOOK = """\
 - name: Before anything is changed

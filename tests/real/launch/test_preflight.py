@@ -47,7 +47,7 @@ def test_the_job_that_has_a_node_is_reported(preflight, lab):
     number = lab.run("sbatch --parsable -w node3 -J train --wrap 'sleep 600'").stdout.strip()
     try:
         running = (
-            f"for try in {{1..100}}; do squeue -h -t RUNNING -j {number} | grep -q . && exit; sleep 0.1; done; exit 1"
+            f"for try in {{1..600}}; do squeue -h -t RUNNING -j {number} | grep -q . && exit; sleep 0.1; done; exit 1"
         )
         assert lab.run(running).returncode == 0
         code, found = preflight(f"srun -w {','.join(NODES)} true")
