@@ -1,4 +1,4 @@
-"""Permissions of files: detection of those that users other than the owner may write."""
+"""Permissions of files: which ones users other than the owner may write to."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def task(make: Callable[..., Plan]) -> Task:
 def task_of_function(name: str, function: Callable[..., object]) -> Task:
     """Return the task of a plain Fabric function ``(c, …)``, called once per run.
 
-    The function receives the connection and its parameters. Its necessity and its effect are unknown, so
+    The function receives the connection and its parameters. gpuops cannot know what it would change, so
     check mode only lists it.
     """
 

@@ -12,7 +12,6 @@ from statistics import median
 from gpuops.store import HostEvent
 from gpuops.store.records import (
     FLEET,
-    JUDGED,
     Changes,
     KeptFinding,
     KeptLink,
@@ -20,7 +19,7 @@ from gpuops.store.records import (
     KeptRun,
     KeptVisit,
     Visit,
-    has_looked,
+    is_gone,
 )
 
 FAILING = "fail"
@@ -72,7 +71,7 @@ def compare(
     )
     seen = {node: visit.visit for node, visit in new.items()}
     ended = [finding for key, finding in was.items() if key not in now]
-    gone = tuple(finding for finding in ended if _is_gone(finding, seen))
+    gone = tuple(finding for finding in ended if is_gone(finding, seen))
     changes = Changes(
         before,
         tuple(finding for key, finding in now.items() if key not in was),
@@ -90,11 +89,6 @@ def compare(
         tuple(node for node in old if node not in new and node != FLEET),
         tuple(node for node in new if node not in old and node != FLEET),
     )
-
-
-def _is_gone(finding: KeptFinding, seen: Mapping[str, Visit]) -> bool:
-    node, check = finding.key.node, finding.key.check
-    return has_looked(check, finding.nodes, seen) if node == FLEET else seen[node].checks.get(check) in JUDGED
 
 
 @dataclass(frozen=True)

@@ -64,15 +64,6 @@ class Visit:
     shape: Mapping[str, Any] | None = None
 
 
-def has_looked(check: str, nodes: Collection[str], visits: Mapping[str, Visit]) -> bool:
-    """Return True if ``check`` looked at each of ``nodes`` in these visits, or at any node if there are none.
-
-    What a node shares with others, the check saw on it as well.
-    """
-    looked = {name for name, visit in visits.items() if visit.checks.get(check, "").removeprefix(SHARED) in JUDGED}
-    return looked.issuperset(nodes) if nodes else bool(looked)
-
-
 @dataclass(frozen=True)
 class SeenLink:
     """Bandwidth between two nodes, on one ``rail`` or, if None, over all; ``expected_gb_per_s`` is None if unknown."""
@@ -144,6 +135,20 @@ class KeptFinding:
     times: int
     gone_run: int | None = None
     gone_at: dt.datetime | None = None
+
+
+def is_gone(finding: KeptFinding, visits: Mapping[str, Visit], fleet_checks: Collection[str] = ()) -> bool:
+    """Return True if the ``visits``, which no longer have the finding, looked for it on all of its nodes.
+
+    A check in ``fleet_checks`` looks at all visited nodes together. What a node shares with others, its check saw too.
+    """
+    check, node = finding.key.check, finding.key.node
+    if node != FLEET:
+        return visits[node].checks.get(check) in JUDGED
+    if check in fleet_checks:
+        return visits.keys() >= {*finding.nodes}
+    looked = {name for name, visit in visits.items() if visit.checks.get(check, "").removeprefix(SHARED) in JUDGED}
+    return looked.issuperset(finding.nodes) if finding.nodes else bool(looked)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import Any
 from gpuops.store.database import Database
 from gpuops.store.records import (
     FLEET,
-    JUDGED,
     Changes,
     FindingKey,
     KeptFinding,
@@ -29,7 +28,7 @@ from gpuops.store.records import (
     SeenLink,
     SeenPart,
     Visit,
-    has_looked,
+    is_gone,
 )
 
 _SUMMARY = (
@@ -127,7 +126,7 @@ class Runs(Database):
             known = was_open.pop(seen.key, None)
             yield ("continuing" if known else "new"), self._see(seen, known, run, at)
         for old in was_open.values():
-            if _is_gone(old, record):
+            if is_gone(old, record.nodes, record.fleet_checks):
                 self._database.execute("UPDATE findings SET gone = ?, gone_at = ? WHERE id = ?", (run, at, old.number))
                 yield "gone", next(self._findings("WHERE id = ?", old.number))
             elif node != FLEET or record.nodes.keys() & {*old.nodes}:
@@ -321,16 +320,6 @@ class Runs(Database):
     def _text(self, number: int) -> Any:
         (content,) = self._database.execute("SELECT content FROM texts WHERE id = ?", (number,)).fetchone()
         return json.loads(zlib.decompress(content))
-
-
-def _is_gone(old: KeptFinding, record: RunRecord) -> bool:
-    """Return True if a run that no longer has a finding looked for it, on all of its nodes."""
-    check = old.key.check
-    if old.key.node != FLEET:
-        return record.nodes[old.key.node].checks.get(check) in JUDGED
-    if check in record.fleet_checks:
-        return record.nodes.keys() >= {*old.nodes}
-    return has_looked(check, old.nodes, record.nodes)
 
 
 def _summary(number: int, verb: str, level: str, began: str, *rest: Any) -> KeptRun:

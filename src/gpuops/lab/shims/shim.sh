@@ -83,7 +83,7 @@ ask() { # this shell alone waits: hundreds may wait at once, and a Python for ea
     . "$LAB/replies/$reply" # prints the answer and exits: no other process is needed for that
 }
 
-repeat() { # nvidia-smi --loop=SECONDS: the same repeatedly
+repeat() { # nvidia-smi --loop=SECONDS: the same output repeatedly
     loop=
     for word; do
         shift
