@@ -84,6 +84,14 @@ class Impostor(paramiko.ServerInterface):
         return paramiko.OPEN_SUCCEEDED if self.server.behind else paramiko.OPEN_FAILED_CONNECT_FAILED
 
 
+class _Transport(paramiko.Transport):
+    """A transport that may run over a channel: closing that is an error once its connection is gone."""
+
+    def run(self):
+        with contextlib.suppress(EOFError, OSError):
+            super().run()
+
+
 class Server:
     """A server with a port and a key of its own. ``stolen`` are logins, ``asked`` are forwarded addresses."""
 
@@ -107,7 +115,7 @@ class Server:
 
     def speak(self, connection):
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
-            transport = paramiko.Transport(connection)
+            transport = _Transport(connection)
             transport.add_server_key(self.key)
             transport.start_server(server=Impostor(self))
             while channel := transport.accept(20):

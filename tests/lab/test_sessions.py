@@ -67,7 +67,9 @@ def test_a_signal_is_not_a_success(ssh):
     assert ssh("gpu01", "kill -9 $$").exit == 255
 
 
-def test_terminal(ssh):
+@pytest.mark.parametrize("name", ["xterm", ""])
+def test_terminal(ssh, monkeypatch, name):
+    monkeypatch.setenv("TERM", name)  # cron and systemd set none
     done = ssh("gpu01", "test -t 0 && test -t 1 && echo terminal; exit 4", "-tt")
     assert (done.exit, done.out) == (4, b"terminal\r\n")
 

@@ -33,7 +33,7 @@ async def run_command(process: asyncssh.SSHServerProcess[bytes], sandbox: Sandbo
     if words is None:
         process.exit(1)
         return
-    if process.get_terminal_type():
+    if process.get_terminal_type() is not None:  # a client without TERM asks for a terminal without a name
         await _on_terminal(process, words, _surroundings(process, sandbox, host))
         return
     child = await asyncio.create_subprocess_exec(
@@ -156,7 +156,7 @@ async def _on_terminal(process: asyncssh.SSHServerProcess[bytes], words: list[st
     master, slave = pty.openpty()
     width, height, *_ = process.get_terminal_size()
     _resize(slave, width, height)
-    how["env"]["TERM"] = process.get_terminal_type()
+    how["env"]["TERM"] = process.get_terminal_type() or "dumb"
     child = await asyncio.create_subprocess_exec(*words, stdin=slave, stdout=slave, stderr=slave, **how)
     os.close(slave)
     watch = asyncio.ensure_future(_hang_up(process, child.pid))

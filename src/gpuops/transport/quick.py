@@ -48,6 +48,11 @@ class QuickTransport(Transport):
         self.signals: dict[int, str] = {}
         """The name of the signal that ended a command, by the number of its channel."""
 
+    def run(self) -> None:
+        """Serve the connection; if its socket is a channel of a jump host that is gone, closing it fails, and may."""
+        with contextlib.suppress(EOFError, OSError):
+            super().run()
+
     def prefer_key_types(self, recorded: list[KnownKey]) -> None:
         """Prefer host key types that are recorded, so that the server presents a key that can be compared."""
         types = [t for key in recorded for t in _RSA_SIGNATURES.get(key.type, (key.type,))]
