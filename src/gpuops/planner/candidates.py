@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuops.layout import Layout, Offload, Recompute
 
-Counts: TypeAlias = "npt.NDArray[np.int64]"
-Numbers: TypeAlias = "npt.NDArray[np.float64]"
-Flags: TypeAlias = "npt.NDArray[np.bool_]"
+Counts: TypeAlias = "npt.NDArray[Any]"
+Numbers: TypeAlias = "npt.NDArray[Any]"
+Flags: TypeAlias = "npt.NDArray[Any]"
+"""Arrays of int64, float64 and bool; numpy's own types for their sums and products depend on its version."""
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 """Values of `Layout.recompute`; the column holds an index into this."""
 OFFLOAD: tuple[Offload, ...] = ("none", "cpu", "nvme")
@@ -75,12 +76,12 @@ class Candidates:
     @property
     def ranks(self) -> Counts:
         """Number of GPUs."""
-        return cast("Counts", self.dp * self.pp * self.tp * self.cp)
+        return self.dp * self.pp * self.tp * self.cp
 
     @property
     def global_batch(self) -> Counts:
         """Samples per optimizer step."""
-        return cast("Counts", self.mbs * self.chunks * self.dp)
+        return self.mbs * self.chunks * self.dp
 
 
 COLUMNS = tuple(f.name for f in fields(Candidates))
