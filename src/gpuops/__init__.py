@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         OnboardRequest,
         PingRequest,
         PlaceRequest,
+        PlanRequest,
         PreflightRequest,
         ProvisionRequest,
         RenderRequest,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from gpuops.results.answers import Answers
     from gpuops.results.expectation import Expectation
     from gpuops.results.health import Report
+    from gpuops.results.layout_plan import LayoutPlan
     from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import History, Onboarding, Transition
     from gpuops.results.repair import Repair
@@ -140,6 +142,7 @@ __all__ = [
     "Later",
     "Launch",
     "LayoutError",
+    "LayoutPlan",
     "LearnProfileRequest",
     "LearnedProfile",
     "LeftOut",
@@ -171,6 +174,7 @@ __all__ = [
     "PlaceRequest",
     "Placement",
     "Plan",
+    "PlanRequest",
     "Power",
     "PreflightRequest",
     "Probe",
@@ -257,6 +261,7 @@ _HOMES = {
     "Launch": "render",
     "LayoutError": "errors",
     "LearnProfileRequest": "requests",
+    "LayoutPlan": "results.layout_plan",
     "LearnedProfile": "results.learned",
     "LeftOut": "events",
     "LockedError": "errors",
@@ -285,6 +290,7 @@ _HOMES = {
     "PatternError": "errors",
     "PingRequest": "requests",
     "PlaceRequest": "requests",
+    "PlanRequest": "requests",
     "Placement": "placement",
     "Plan": "playbook.task",
     "Power": "inventory",

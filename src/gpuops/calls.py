@@ -38,6 +38,7 @@ from gpuops.requests import (
     OnboardRequest,
     PingRequest,
     PlaceRequest,
+    PlanRequest,
     PreflightRequest,
     ProvisionRequest,
     RenderRequest,
@@ -74,6 +75,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     SweepRequest: "sweep.sweep",
     PreflightRequest: "preflight.preflight",
     PlaceRequest: "place.place",
+    PlanRequest: "plan.plan",
     RenderRequest: "launch.render",
     ProvisionRequest: "provision.provision",
     FixRequest: "fix.fix",
@@ -121,6 +123,7 @@ _OF_SAVED = (
     MeasureRequest,
     ExpectRequest,
     PlaceRequest,
+    PlanRequest,
     RenderRequest,
 )
 """Requests that saved answers can satisfy."""
@@ -240,7 +243,7 @@ class Calls:
 
         return keep(work, request, result)
 
-    def plan(self, request: ProvisionRequest) -> Plan:
+    def preview(self, request: ProvisionRequest) -> Plan:
         """Return the steps and hosts that ``request`` selects, without asking any host, or raise `InputError`."""
         from gpuops.operations.provision import plan
 

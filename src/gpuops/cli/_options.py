@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._asking import age_of, fresh_option, not_empty, scopes_of, seconds_of, variables_of, words_of
+from gpuops.cli._asking import age_of, fresh_option, layout_of, not_empty, scopes_of, seconds_of, variables_of, words_of
 from gpuops.cli._terminal import log_to_stderr, tell, terminal
 from gpuops.proposal import HostOptions, proposing
 
@@ -348,8 +348,8 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Samples per GPU and step."),
     "row_timeout": click.option("--row-timeout", default=900.0, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of each training mode."),
-    "layout": click.option("--layout", required=True, metavar="DEGREES",
-        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp."),
+    "layout": click.option("--layout", required=True, metavar="DEGREES", callback=layout_of,
+        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp; or a plan's file.yml."),
     "order": click.option("--order", default="tp-cp-ep-dp-pp", show_default=True, metavar="AXES",
         help="Order of the axes in rank numbers, fastest first."),
     "all_nodes": click.option("--include-unhealthy", "--all-nodes", "all_nodes", is_flag=True,

@@ -35,6 +35,7 @@ from gpuops.requests import (
     OnboardRequest,
     PingRequest,
     PlaceRequest,
+    PlanRequest,
     PreflightRequest,
     ProvisionRequest,
     RenderRequest,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.judging import Level
     from gpuops.placement import Placement
+    from gpuops.planner.estimate import Estimate
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.record import Record
     from gpuops.render import Launch
@@ -280,6 +282,10 @@ class Cluster(Measurements):
         Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again.
         """
         return self.ask(PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured, max_age))
+
+    def plan(self, model: Path | Mapping[str, Any], **conditions: Any) -> list[Estimate]:
+        """Return the fastest layouts of ``model`` (a ``config.json``) that fit; `PlanRequest` has the conditions."""
+        return list(self.ask(PlanRequest(model, **conditions)).found.best)
 
     def render(
         self,

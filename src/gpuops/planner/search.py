@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -253,12 +254,14 @@ def _more(cluster: ClusterSpec) -> Iterator[tuple[str, ClusterSpec]]:
 
 
 def _first(what: str, changes: Iterable[tuple[str, ClusterSpec]], model: TransformerSpec, training: Training) -> Answer:
-    """Return the first change with which a layout fits; with more GPUs than the batch can use, there is none."""
+    """Return the first change with which a layout fits; more GPUs get a batch that they can share."""
     for change, cluster in changes:
+        batch = math.lcm(training.global_batch, cluster.gpus) if what == "gpus" else training.global_batch
         try:
-            found = search(model, cluster, training, top=1, limits=None if what == "offload" else _ON_GPU)
-        except LayoutError:  # more GPUs than this batch can use
-            break
+            job = replace(training, global_batch=batch)
+            found = search(model, cluster, job, top=1, limits=None if what == "offload" else _ON_GPU)
+        except LayoutError:  # the model does not divide by what this many GPUs take
+            continue
         if found.best:
             return Answer(what, change, found.best[0])
     return Answer(what, "", None)

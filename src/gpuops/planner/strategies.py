@@ -48,15 +48,15 @@ STRATEGIES: tuple[Strategy, ...] = (
         note="one process a GPU, and one exchange a batch: the gradients",
     ),
     Strategy(
-        "ZeRO-1", ("zero1", "optimizer-sharding"), {**_DATA_ONLY, **_ON_GPU, "zero": (1,)},
+        "ZeRO-1", ("optimizer-sharding",), {**_DATA_ONLY, **_ON_GPU, "zero": (1,)},
         note="optimizer states are sharded (DeepSpeed, Megatron's distributed optimizer)",
     ),
     Strategy(
-        "ZeRO-2", ("zero2", "gradient-sharding"), {**_DATA_ONLY, **_ON_GPU, "zero": (2,)},
+        "ZeRO-2", ("gradient-sharding",), {**_DATA_ONLY, **_ON_GPU, "zero": (2,)},
         note="gradients are sharded too",
     ),
     Strategy(
-        "ZeRO-3", ("zero3", "sharded", "partitioned", "zero-dp", "sharded-ddp"),
+        "ZeRO-3", ("sharded", "partitioned", "zero-dp", "sharded-ddp"),
         {**_DATA_ONLY, **_ON_GPU, "zero": (3,)}, note="parameters are sharded too, and gathered layer by layer",
     ),
     Strategy(

@@ -28,7 +28,7 @@ def test_every_name_and_alias_is_found_and_means_one_strategy():
     assert len({word.lower() for word in words}) == len(words)
     for strategy in STRATEGIES:
         assert {strategy_named(word.upper()) for word in (strategy.name, *strategy.aliases)} == {strategy}
-    with pytest.raises(LayoutError, match="DDP"):
+    with pytest.raises(LayoutError, match="did you mean"):
         strategy_named("DPP")
 
 
