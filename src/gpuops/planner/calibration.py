@@ -38,7 +38,7 @@ SPREADS: Mapping[str, float] = {
     "fixed_ms": 0.3,
 }
 """How far a constant may lie from its prior: the standard deviation of its logarithm, our own judgement."""
-_ERROR = 0.1
+_ERROR = 0.06
 """Standard deviation of the logarithm of a prediction that no constant can correct."""
 _STEP = 0.02
 

@@ -59,11 +59,11 @@ class Constants:
     deepspeed_zero3: float = 0.085
     optimizer_bytes: float = 36.0
     fixed_ms: float = 100.0
-    expert_imbalance: float = 1.15
-    expert_half_tokens: float = 280.0
-    expert_passes: float = 10.0
-    expert_exposed: float = 0.8
-    expert_launch_us: float = 300.0
+    expert_imbalance: float = 2.1
+    expert_half_tokens: float = 80.0
+    expert_passes: float = 1.0
+    expert_exposed: float = 0.2
+    expert_launch_us: float = 870.0
     offload_adam_gb_per_s: float = 60.0
     scale: float = 1.0
 

@@ -45,6 +45,7 @@ class Run:
     peak_gb: float | None = None
     ran_out: bool = False
     number_format: str = ""
+    recompute_given: bool = True
 
     @property
     def model_flops(self) -> float:
@@ -122,6 +123,7 @@ def _run(row: Row) -> Run:
         _number(row, "peak_mem_gb") or None,
         row.get("oom") == "1",
         row.get("precision", ""),
+        bool(row.get("recompute")),
     )
     run = replace(run, seconds=run.seconds or _seconds_from_tflops(row, run))
     if _is_typo(run):
