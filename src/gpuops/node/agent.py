@@ -306,6 +306,9 @@ def become(job, password) -> bool:
     The password is written once, at sudo's own prompt (a random text). The command's stdin is written only after the
     command reports that it is running. So sudo never reads it as a password, and the command never reads a password.
     """
+    if not is_there(b"sudo"):   # the exit status 127 would mean that the command itself is not there
+        job.status, job.texts["err"] = 1, [b"sudo: not installed\n"]
+        return True
     prompt = "sudo-%s:" % os.urandom(12).hex()
     passed = "root-%s" % os.urandom(12).hex()
     words = ["sudo", "-S", "-p", prompt] if password else ["sudo", "-n"]

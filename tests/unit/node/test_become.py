@@ -7,6 +7,7 @@ import time
 import pytest
 
 from gpuops.errors import BecomeError, LostError
+from gpuops.probes.nvidia.occupancy import occupancy
 from gpuops.shell import Command
 
 WORD = "open sesame"
@@ -89,6 +90,15 @@ def test_without_sudo_root_commands_end_and_others_go_on(user_node, sudo):
     sudo.folder.joinpath("sudo").symlink_to("/nonexistent")
     fine, rooted = user_node().batch([Command(("echo", "hi")), Command(("/bin/echo", "x"), become="if-refused")])
     assert (fine.out, rooted.out) == ("hi\n", "x\n")
+
+
+@pytest.mark.parametrize("password", [WORD, None])
+def test_without_sudo_no_other_program_is_said_to_be_missing(user_node, sudo, password):
+    (sudo.folder / "sudo").unlink()
+    sudo.folder.joinpath("sudo").symlink_to("/nonexistent")
+    for answer in user_node(password).batch([ROOT, occupancy.question]):
+        assert (answer.exit, answer.err) == (1, "sudo: not installed\n")
+    assert occupancy.read(answer).needs_root
 
 
 def test_what_was_refused_is_asked_again_as_root(user_node, sudo):

@@ -47,9 +47,8 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
     with Runs(path, create=False) as runs:
         before, after = _chosen(runs, sorted(numbers))
         visits = runs.visits_of(before.number), runs.visits_of(after.number)
-        wanted = {number for side in visits for visit in side.values() for number in visit.findings}
         moved = runs.parts_that_came(before.number, after.number)
-        return compare(before, after, visits, runs.findings_by_number(wanted), moved)
+        return compare(before, after, visits, runs.findings_between(before.number, after.number), moved)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
