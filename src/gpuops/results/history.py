@@ -71,7 +71,7 @@ def compare(
     return RunDiff(
         before,
         after,
-        Changes(before, **found),
+        Changes(before, **found, no_longer_assessed=()),
         {node: pair for node, pair in statuses.items() if pair[0] != pair[1]},
         tuple(part for part in moved if part.node in both),
         tuple(node for node in old if node not in new and node != FLEET),
