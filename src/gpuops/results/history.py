@@ -190,12 +190,16 @@ def _days(a: dt.datetime, b: dt.datetime) -> float:
 
 @dataclass(frozen=True)
 class FleetHistory:
-    """Failures of all nodes, of parts that failed, and of models, over ``runs`` runs."""
+    """Failures of all nodes, of parts that failed, and of models, over ``runs`` runs.
+
+    ``never_reached`` are the nodes that answered in none of them.
+    """
 
     runs: int
     nodes: tuple[FailureRecord, ...]
     parts: tuple[FailureRecord, ...]
     models: tuple[FailureRecord, ...]
+    never_reached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
