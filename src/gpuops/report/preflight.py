@@ -10,6 +10,8 @@ from gpuops.report.page import Page, clean, fold
 
 _NAMES = {"meeting": "rendezvous"}
 """The names of tests whose key in JSON is an older word."""
+_IN_THE_COMMAND = frozenset({"hosts", "interface", "meeting", "gid"})
+"""The tests whose fix is a part of the command line, for all nodes at once."""
 _WORDS = {"ok": "ok", "fail": "FAIL", "skipped": "skipped"}
 
 
@@ -35,7 +37,8 @@ def lines(diagnosis: Diagnosis, page: Page) -> Iterator[str]:
     if first is None:
         yield "no problems found"
     else:
-        yield from page.labelled("change this first", clean(f"{_who(first.nodes)}: {first.fix}"), 19)
+        where = f"{fold(first.nodes)}: " if first.nodes and first.test not in _IN_THE_COMMAND else ""
+        yield from page.labelled("change this first", clean(f"{where}{first.fix}"), 19)
 
 
 def _who(nodes: Sequence[str]) -> str:
