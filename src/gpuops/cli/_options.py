@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import resource
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -129,8 +130,8 @@ def carry_out(cluster: Cluster, request: Request[R]) -> R:
 
 
 def invocation() -> str:
-    """Return the command line for reports and the store."""
-    return " ".join(["gpuops", *sys.argv[1:]])
+    """Return the command line for reports and the store, quoted for a shell."""
+    return shlex.join(["gpuops", *sys.argv[1:]])
 
 
 def current_project() -> Path:

@@ -71,7 +71,7 @@ def compare(
     return RunDiff(
         before,
         after,
-        Changes(before, **found),
+        Changes(before, **found, no_longer_assessed=()),
         {node: pair for node, pair in statuses.items() if pair[0] != pair[1]},
         tuple(part for part in moved if part.node in both),
         tuple(node for node in old if node not in new and node != FLEET),
@@ -190,12 +190,16 @@ def _days(a: dt.datetime, b: dt.datetime) -> float:
 
 @dataclass(frozen=True)
 class FleetHistory:
-    """Failures of all nodes, of parts that failed, and of models, over ``runs`` runs."""
+    """Failures of all nodes, of parts that failed, and of models, over ``runs`` runs.
+
+    ``never_reached`` are the nodes that answered in none of them.
+    """
 
     runs: int
     nodes: tuple[FailureRecord, ...]
     parts: tuple[FailureRecord, ...]
     models: tuple[FailureRecord, ...]
+    never_reached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,10 @@ _TAKE_OUT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND serial = ? AND kin
 _WATCHED = (
     "INSERT INTO nodes VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET last_at = excluded.last_at, visits = visits + 1"
 )
+_REACHED = (
+    "SELECT DISTINCT v.node FROM visits v JOIN records r ON r.number = v.record WHERE v.boot != ''"
+    " OR v.status IN ('pass', 'warn') OR (v.status = 'fail' AND r.verb IN ('validate', 'fix', 'allreduce'))"
+)
 _DELETE_OLDEST = (  # a twentieth of them at a time
     "DELETE FROM records WHERE number IN"
     " (SELECT number FROM records ORDER BY number LIMIT max(1, (SELECT count(*) FROM records) / 20))"
@@ -244,6 +248,10 @@ class Runs(Database):
     def watched(self) -> dict[str, tuple[dt.datetime, dt.datetime, int]]:
         """Return the first and the last visit of each node, and the number of its visits."""
         return dict(self._read("SELECT node, first_at, last_at, visits FROM nodes ORDER BY node", (), _watched))
+
+    def reached(self) -> set[str]:
+        """Return the nodes that answered in a run; where a run failed because a node did not, it has no boot either."""
+        return set(self._read(_REACHED, (), str))
 
     def parts(self, serial: str) -> list[KeptPart]:
         """Return every slot that the part with this serial number was in, the oldest first."""
