@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._asking import age_of, fresh_option, not_empty, scopes_of, seconds_of, variables_of, words_of
+from gpuops.cli._asking import (
+    age_of,
+    fresh_option,
+    not_empty,
+    one_inventory,
+    scopes_of,
+    seconds_of,
+    variables_of,
+    words_of,
+)
 from gpuops.cli._terminal import log_to_stderr, tell, terminal
 from gpuops.proposal import HostOptions, proposing
 
@@ -29,7 +38,13 @@ R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
 # a text, which shells complete as a file
 inventory_option = functools.partial(
-    click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False), callback=not_empty
+    click.option,
+    "-i",
+    "--inventory",
+    metavar="FILE",
+    type=click.Path(readable=False),
+    multiple=True,
+    callback=one_inventory,
 )
 INVENTORY_HELP = "Inventory file or directory, or host1,host2 (a comma makes it a list)."
 NO_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml"
@@ -74,9 +89,12 @@ class Hosts:
         return "localhost" if self.local else self.inventory or ""
 
     def _options(self, default: str) -> HostOptions:
+        from gpuops.workspace import VARIABLE
+
         passwords = ("-k",) * self.ask_pass + ("-K",) * self.ask_become_pass
-        named = self._named or "localhost" * (not self.folder and not default)
-        return HostOptions(named, str(self.folder or ""), passwords)
+        of_environment = "" if self.folder else os.environ.get(VARIABLE, "")  # set for this one command, perhaps
+        named = self._named or of_environment or "localhost" * (not self.folder and not default)
+        return HostOptions(named, str(self.folder or ""), passwords, self.pattern or "", self.limit or "")
 
     def _opened(self, default: str) -> Cluster:
         from gpuops.cluster import Cluster
@@ -162,13 +180,13 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(verb)
     def with_project(inventory: str | None, **options: Any) -> Any:
-        from gpuops.workspace import project_beside
+        from gpuops.workspace import VARIABLE, project_beside
 
         project = project_beside(settings(), inventory or "", os.environ)
         if project.notice:
             tell(project.notice)
         click.get_current_context().meta[NAMED_INVENTORY] = inventory
-        with proposing(HostOptions(inventory or "")):
+        with proposing(HostOptions(inventory or os.environ.get(VARIABLE, ""))):
             return verb(project=project, **options)
 
     return inventory_option(help="Inventory file whose store is read.")(with_project)

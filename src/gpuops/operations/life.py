@@ -27,7 +27,7 @@ from gpuops.store import Fingerprint, HostEvent, StateChange, Store
 from gpuops.workspace import Workspace
 
 _POLL_SECONDS = 5.0
-_RECORDED = "recorded in the store of gpuops alone"
+_RECORDED = "recorded in gpuops' store only"
 _UNSCHEDULED = Objection(
     f"{_RECORDED}: gpuops.yml names no scheduler, so nothing keeps new jobs from starting",
     "set scheduler: slurm, kubernetes or none in gpuops.yml",
@@ -37,8 +37,6 @@ _UNSCHEDULED = Objection(
 
 def admit(work: Workspace, request: AdmitRequest) -> Transition:
     """Let hosts take jobs if they are healthy and are still the machines that passed every gate."""
-    if work.project.scheduler == "none":
-        work.note(f"{_RECORDED}: no scheduler is set that had kept jobs away")
     check_profiles(work.hosts, work.catalogue)
     gathered = work.nodes.gather(quick_probes(work.catalogue, *NEEDS), "reading fingerprints")
     gathered.raise_if_interrupted()

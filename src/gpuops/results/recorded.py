@@ -28,7 +28,7 @@ from gpuops.results.repair import Repair
 from gpuops.secret import redact
 from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
-_NOT_JUDGED = "its fix did not come to its end, so the check did not run again"
+_NOT_JUDGED = "the fix did not finish, so the check did not run again"
 ALL_REDUCE = "all-reduce-bandwidth"
 """The check whose findings a measurement has, too."""
 SHADOW = "shadow "

@@ -32,7 +32,7 @@ from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 from gpuops.probing import Probe, Unknown
-from gpuops.proposal import propose
+from gpuops.proposal import propose_again
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result, excluded_by
 from gpuops.secret import redact
 
@@ -345,7 +345,10 @@ class Preflight:
         if figure.gb_per_s is not None:
             self.log.add("all-reduce", (), f"{figure.gb_per_s:.1f} GB/s over {self._count()} by {engine}")
         elif figure.trouble:
-            why, fix = f"{figure.trouble} by {engine}: {figure.detail}", f"to find the part: {propose('allreduce')}"
+            why, fix = (
+                f"{figure.trouble} by {engine}: {figure.detail}",
+                f"to find the part: {propose_again('allreduce')}",
+            )
             self.log.add("all-reduce", [Cause("all-reduce", figure.absent, why, fix)])
         else:
             self.log.skip("all-reduce", figure.detail)
