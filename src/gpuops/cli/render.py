@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import words_of
+from gpuops.cli._asking import declares, words_of
 from gpuops.cli._options import asks, carry_out, completes, reaches
 from gpuops.cli._terminal import WithWords, exits, page, print_lines
 from gpuops.requests import PlaceRequest, RenderRequest
@@ -40,6 +40,7 @@ class _Render(WithWords):
 @click.option("--check", is_flag=True, help="Write nothing; check the existing files, including manual edits.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as one JSON document as well.")
+@declares
 @reaches(saved=True, saved_inventory=True)
 @click.argument("words", nargs=-1, metavar="[-- SCRIPT ARGS…]", type=click.UNPROCESSED)
 @exits(failed="with --check: the files have a problem")
@@ -49,9 +50,8 @@ def command(
 ) -> int:  # fmt: skip
     """Write launch files for a layout on these nodes.
 
-    Ranks are numbered as each launch system numbers them. The words after -- are the script (train.py) and its
-    arguments. A script in the current directory is written with its full path; any other is looked up in the launch
-    directory. --force overrides rules that only protect speed; --overwrite replaces existing files.
+    The words after -- are the script (train.py), written with its full path if it is in the current directory, and its
+    arguments. Nodes that are named with their GPUs (gpu[01-04]:8) are not asked, and need no inventory.
     """
     from gpuops.operations.launch import model_of
     from gpuops.report import launch as report

@@ -43,6 +43,11 @@ def place(layout: Layout, shapes: Sequence[NodeShape], *, allow_fewer: bool = Fa
     return replace(placement, notes=(*idle, split)) if split else placement
 
 
+def usable_gpus(layout: Layout, shapes: Sequence[NodeShape]) -> int:
+    """Return the number of GPUs on which TP groups of ``layout`` can be, each whole inside an NVLink domain."""
+    return sum(len(shape.gpus) for shape in _in_blocks(shapes, _block(layout)))
+
+
 def _block(layout: Layout) -> int:
     """Return the number of neighbouring ranks that hold whole TP groups: tp, times the degrees that run faster."""
     return layout.tp * layout.strides()["tp"] if layout.tp > 1 else 1
