@@ -38,6 +38,15 @@ def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
     return text
 
 
+def one_inventory(ctx: object, param: object, given: tuple[str, ...]) -> str | None:
+    """Return the only inventory; `click.UsageError` if there are several: the last alone would be used."""
+    if len(given) > 1:
+        raise click.UsageError(
+            f"--inventory is given {len(given)} times, and only one can be used; a directory may hold several files"
+        )
+    return not_empty(ctx, param, given[0] if given else None)
+
+
 def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
     """Return the words of ``a,b,c``."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())

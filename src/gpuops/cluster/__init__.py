@@ -126,7 +126,7 @@ class Cluster(Measurements):
             events=events,
             inventory=document,
             inventory_file=file,
-            options=HostOptions(str(inventory or "")),
+            options=HostOptions(source, limit=limit or ""),
         )
         for warning in document.warnings:
             nodes.note(warning)
@@ -212,7 +212,7 @@ class Cluster(Measurements):
         document = Inventory.open(str(inventory), shared.catalogue.project) if inventory else None
         shared.project = project_beside(shared.project, str(inventory or ""), shared.environment)
         hosts = saved_hosts(folder, document, limit)
-        options = HostOptions(str(inventory or ""), str(folder))
+        options = HostOptions(str(inventory or ""), str(folder), limit=limit or "")
         nodes = nodes_of(hosts, f"{folder}/", "saved", forks=1, events=events, inventory=document, options=options)
         for warning in document.warnings if document else ():
             nodes.note(warning)

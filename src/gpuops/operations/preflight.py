@@ -40,7 +40,8 @@ def diagnose(work: Workspace, command: LaunchCommand, force_busy: frozenset[str]
     log.add("hosts", causes.hosts(command, names), f"{len(hosts)} of the inventory")
     if not hosts:
         return log.diagnosis(command, [])
-    checks, waivers = [check for check in quick_checks(work.catalogue) if _TAG in check.tags], work.waivers()
+    checks, waivers = quick_checks(work.catalogue), work.waivers()
+    prevents = {check.name for check in checks if _TAG in check.tags}
     with work.scheduler() as scheduler, pool_of(work, hosts) as pool, context_of(work, scheduler=scheduler) as context:
         return Preflight(
             command,
@@ -52,6 +53,7 @@ def diagnose(work: Workspace, command: LaunchCommand, force_busy: frozenset[str]
             log,
             probes_for(checks),
             lambda facts: waive(assess(checks, facts, profiles_of(hosts, facts, work.catalogue)), waivers),
+            prevents.__contains__,
             _found_faulty(work.of(host.name for host in hosts)),
         ).run()
 

@@ -134,7 +134,7 @@ def test_pattern_and_limit_both_select(gpuops):
 
 def test_pattern_needs_an_inventory(gpuops, home):
     (home / "gpuops.yml").unlink()
-    assert "no inventory is named; give -i FILE" in gpuops("validate", "h100", code=2)
+    assert "no inventory given; pass -i FILE" in gpuops("validate", "h100", code=2)
 
 
 @pytest.mark.parametrize("option", ["-f", "--forks", "--fanout"])

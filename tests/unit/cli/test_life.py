@@ -198,9 +198,16 @@ def test_another_thread_may_cancel_a_wait_for_jobs(project):
     assert stop.value.partial.interrupted
 
 
-def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_reported(project, gpuops):
+def test_a_drain_that_no_scheduler_carries_out_is_recorded_and_not_called_done(project, gpuops):
     (project / "gpuops.yml").write_text("inventory: inventory.yml\n")
-    assert "no scheduler is set (scheduler: in gpuops.yml)" in gpuops("drain", HERE, "--reason", "x")
+    make(project, "admitted")
+    told = gpuops("drain", HERE, "--reason", "x", code=3)
+    assert f"{HERE}   drained   x\n" in told
+    assert f"{HERE}: recorded in gpuops' store only: gpuops.yml names no scheduler" in told
+    assert "to do: set scheduler: slurm, kubernetes or none in gpuops.yml" in told
+    (project / "gpuops.yml").write_text("inventory: inventory.yml\nscheduler: none\n")
+    told = gpuops("drain", HERE, "--reason", "x")
+    assert "recorded in gpuops' store only: with scheduler: none, nothing keeps new jobs from starting" in told
 
 
 def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slurm):
