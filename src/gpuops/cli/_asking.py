@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -71,6 +72,19 @@ def variables_of(_ctx: object, _param: object, words: Sequence[str]) -> dict[str
     from gpuops.playbook.parameters import extra_variables
 
     return extra_variables(words)
+
+
+def environment_of_job(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, str]:
+    """Return the variables of ``NAME=VALUE``, or of ``NAME`` with its value here, which keeps a secret out of argv."""
+    variables: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise click.BadParameter(f'"{name}" is not the name of a variable; expected NAME=VALUE or NAME')
+        if not equals and name not in os.environ:
+            raise click.BadParameter(f'"{name}" is not set here; set it, or use {name}=VALUE')
+        variables[name] = value if equals else os.environ[name]
+    return variables
 
 
 def confirmed(question: str) -> bool:

@@ -47,7 +47,7 @@ inventory_option = functools.partial(
     callback=one_inventory,
 )
 INVENTORY_HELP = "Inventory file or directory, or host1,host2 (a comma makes it a list)."
-NO_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml"
+NO_INVENTORY = "no inventory given; pass -i FILE, or set `inventory:` in gpuops.yml"
 _NEEDS_INVENTORY = f"{NO_INVENTORY}, or --local for this machine"
 NAMED_INVENTORY = "gpuops.inventory"
 
@@ -368,7 +368,8 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "row_timeout": click.option("--row-timeout", default=900.0, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of each training mode."),
     "layout": click.option("--layout", default="dp=all", show_default=True, metavar="DEGREES",
-        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp. dp=all fills the nodes."),
+        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp (sequence_parallel). "
+        "dp=all fills the nodes."),
     "order": click.option("--order", default="tp-cp-ep-dp-pp", show_default=True, metavar="AXES",
         help="Order of the axes in rank numbers, fastest first."),
     "all_nodes": click.option("--include-unhealthy", "--all-nodes", "all_nodes", is_flag=True,

@@ -69,7 +69,7 @@ def command(
     for folder, launch in launches.items():
         launch.write(folder, overwrite=overwrite)
         if not as_json:
-            print_lines(report.lines(launch, folder, page()))
+            print_lines(report.lines(launch, folder, page(), is_only=len(launches) == 1))
     if as_json:
         click.echo(report.to_json(launches))
     return 0

@@ -31,6 +31,7 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
+    LaunchRequest,
     LearnProfileRequest,
     OnboardRequest,
     PingRequest,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
     from gpuops.judging import Level
+    from gpuops.launching.outcome import JobRun
     from gpuops.placement import Placement
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.record import Record
@@ -298,6 +300,31 @@ class Cluster(Measurements):
     ) -> Launch:
         """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`."""
         return self.ask(RenderRequest(placement, target, command, name, port, model, force))
+
+    def launch(
+        self,
+        launch: Path | None = None,
+        *,
+        placement: Placement | None = None,
+        command: Sequence[str] = (),
+        name: str = "train",
+        port: int = 29500,
+        workdir: str = "",
+        environment: Mapping[str, str] | None = None,
+        preflight: bool = True,
+        force_busy: Sequence[str] = (),
+        logs: Path | None = None,
+        grace: float = 10.0,
+        dry_run: bool = False,
+    ) -> JobRun:
+        """Start the job of the files in ``launch``, or ``command`` on ``placement``, and return when it has ended.
+
+        The job ends everywhere as soon as a rank fails, a node is lost, or this call is cancelled.
+        """
+        request = LaunchRequest(
+            launch, placement, command, name, port, workdir, environment, preflight, force_busy, logs, grace, dry_run
+        )
+        return self.ask(request)
 
     def provision(
         self,

@@ -57,7 +57,8 @@ class Inventory:
                 _read_file(file, text, draft)
         inventory = cls._resolved(draft, path if path.is_dir() else path.parent)
         if not inventory.hosts and not allow_empty:
-            raise DocumentError(Where(str(path)), 'no hosts; list them under a group: "all: {hosts: {gpu01: }}"')
+            example = '"all: {hosts: {gpu01: }}"' if path.suffix in _YAML else "a line for each under [all]"
+            raise DocumentError(Where(str(path)), f"no hosts; list them under a group: {example}")
         return inventory
 
     @classmethod

@@ -290,14 +290,19 @@ def escalate(jobs, password) -> None:
                 usable = become(again, password)
             else:
                 again.status, again.texts["err"] = 1, [b"sudo: not tried again after a rejected password\n"]
-            if job.status is None or again.status == 0:
+            if job.status is None or again.status == 0 or (job.question["become"] == "if-possible" and ran(again)):
                 job.__dict__.update(again.__dict__)
 
 
 def wants_root(job) -> bool:
     if job.question["become"] == "if-refused":
         return job.status not in (0, 127) and not job.timed_out
-    return job.question["become"] == "always"
+    return job.question["become"] in ("if-possible", "always")
+
+
+def ran(job) -> bool:
+    """Return False if sudo refused: without a password only its own words tell that from a failure of the command."""
+    return not job.state and b"sudo:" not in job.text("err")
 
 
 def become(job, password) -> bool:

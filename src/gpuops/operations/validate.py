@@ -122,7 +122,8 @@ def _judged(
     judged_places = {name: places[name] for name in evidence.facts}
     others = [place_of(host) for host in work.unselected]
     waivers = work.waivers()
-    counted = waive(merged(assess(checks, evidence.facts, chosen), evidence.of_tests), waivers)
+    found = assess(checks, evidence.facts, chosen, may_fork=work.nodes.source == "saved")
+    counted = waive(merged(found, evidence.of_tests), waivers)
     verdicts = fold_common(counted, judged_places, {c.name: c for c in checks}, others)
     verdicts += expired(work.expired_waivers())
     verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places, others)

@@ -16,19 +16,24 @@ from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.render.checking import lint
 from gpuops.render.job import Job
 from gpuops.render.rendering import Rendered, render, start_command
+from gpuops.render.seats import seats_file
 from gpuops.render.target import Target
 from gpuops.render.writing import leftovers, read_existing, refuse_existing, write
 
 
 @dataclass(frozen=True)
 class Launch(Result):
-    """The files of ``target`` for ``placement``; ``start`` is the command that starts the job in their directory."""
+    """The files of ``target`` for ``placement``; ``start`` is the command that starts the job in their directory.
+
+    ``seats`` is the hidden file that states the ranks, from which ``gpuops launch`` starts the job.
+    """
 
     SCHEMA: ClassVar[str] = "gpuops.launch/1"
     target: Target
     placement: Placement
     files: tuple[Rendered, ...]
     start: str
+    seats: Rendered | None = None
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -39,6 +44,8 @@ class Launch(Result):
         """
         self.refuse(Path(folder), overwrite=overwrite)
         write(self.files, Path(folder), force=overwrite)
+        if self.seats is not None:
+            write([self.seats], Path(folder), force=True)
 
     def refuse(self, folder: Path, *, overwrite: bool = False) -> None:
         """Raise `TemplateError` or `OutputError` as `write` would, and write nothing."""
@@ -75,7 +82,8 @@ class Launch(Result):
 def launch_for(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> Launch:
     """Return what ``target`` renders for ``placement``; raise `TemplateError` if it refuses or a template is wrong."""
     files = tuple(render(target, placement, job, model))
-    return Launch(target, placement, files, start_command(target, placement, job, model))
+    start = start_command(target, placement, job, model)
+    return Launch(target, placement, files, start, seats_file(target, placement, job, start))
 
 
 def _one_line(names: Collection[str], what: str) -> list[str]:

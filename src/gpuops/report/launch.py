@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,8 +17,11 @@ def to_json(launches: Mapping[Path, Launch]) -> str:
     return json.dumps({"schema": "gpuops.launches/1", "launches": documents}, indent=1)
 
 
-def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:
-    """Yield the files, folded by template, and the command that starts the job, unwrapped."""
+def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> Iterator[str]:
+    """Yield the files, folded by template, and the command that starts the job, unwrapped.
+
+    If it is not the only launch, the command runs in a subshell: the directory of the next one is relative, too.
+    """
     name = clean(folder)
     yield f"{launch.target.name}  {name}/"
     for template in launch.target.files:
@@ -28,4 +32,5 @@ def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:
     if launch.target.note:
         yield from page.labelled("  note: ", launch.target.note, indent=8)
     if launch.start:
-        yield f"start: cd {name} && {clean(launch.start)}"
+        start = f"cd {shlex.quote(name)} && {clean(launch.start)}"
+        yield f"start: {start if is_only else f'({start})'}"

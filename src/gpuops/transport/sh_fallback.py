@@ -86,7 +86,7 @@ def _line(question: NodeQuestion) -> str:
     seconds = math.ceil(question.timeout_seconds)
     plain = f"limit {seconds} {shlex.join(question.words)}"
     root = f"root {seconds} {shlex.join(question.root_words or question.words)}"
-    return {"never": plain, "if-refused": f"{plain} || {root}", "always": root}[question.become]
+    return {"never": plain, "if-refused": f"{plain} || {root}", "if-possible": root, "always": root}[question.become]
 
 
 def _stdin(question: NodeQuestion) -> str:

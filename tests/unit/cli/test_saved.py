@@ -4,7 +4,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-
 from tests.unit.checks.lab_node import NOW, PROBES, answers_of
 
 from gpuops.assessment import probes_for

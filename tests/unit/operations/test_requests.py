@@ -30,6 +30,7 @@ METHODS = {
     "PreflightRequest": "preflight",
     "PlaceRequest": "place",
     "RenderRequest": "render",
+    "LaunchRequest": "launch",
     "ProvisionRequest": "provision",
     "FixRequest": "fix",
     "BundleRequest": "bundle",
@@ -63,6 +64,8 @@ OTHER_WORDS = {
     ("RenderRequest", "command"): "words",
     ("RenderRequest", "target"): "targets",
     ("RenderRequest", "placement"): None,  # computed from the options of place
+    ("LaunchRequest", "command"): "words",
+    ("LaunchRequest", "placement"): None,
     ("FixRequest", "check_only"): None,  # the command line always previews first
 }
 REQUESTS = sorted(OPERATIONS, key=lambda request: request.__name__)
@@ -106,6 +109,8 @@ def test_method_passes_its_arguments_to_the_request(request_type, monkeypatch):
         given["operation"] = "all_gather"
     if request_type in (requests.NvlinkRequest, requests.SharpRequest):
         given["engine"] = "nccl"
+    if request_type is requests.LaunchRequest:
+        given["launch"] = None  # it has a placement
     if request_type is requests.SweepRequest:
         given |= {"engine": "tcp", "scope": "group", "operation": "all_gather"}
     with Cluster.of([]) as cluster:

@@ -10,7 +10,7 @@ from typing import Literal
 from gpuops.collective.idleness.slurm import unfolded
 from gpuops.errors import InputError, did_you_mean
 
-Launcher = Literal["torchrun", "deepspeed", "mpirun", "srun"]
+Launcher = Literal["torchrun", "deepspeed", "mpirun", "srun", "launch"]
 DEFAULT_PORT = 29500
 """The default port of the rendezvous of torch and DeepSpeed."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -93,6 +93,8 @@ class LaunchCommand:
         """Return an assignment of an environment variable in this launcher's syntax."""
         if self.launcher == "srun":
             return f"--export=ALL,{name}={value}"
+        if self.launcher == "launch":
+            return f"--env {name}={value}"
         return f"-x {name}={value}" if self.launcher == "mpirun" else f"{name}={value}"
 
 
