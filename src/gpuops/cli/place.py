@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path | None, *, show: bool) -> None:
     """Assign every rank of a layout to a healthy GPU.
 
-    Tensor-parallel groups stay inside NVLink, adjacent pipeline stages go to nodes that share leaf switches, and data
-    parallelism spans the rest. Excluded nodes and the reasons are listed on stderr. --force overrides rules that only
-    protect speed. Nodes that are named with their GPUs (gpu[01-04]:8) are not asked, and need no inventory.
+    The traffic of all axes takes the least time: a job goes into the NVLink domain, rack or unit that it fits best, and
+    what must cross the spine is said. Excluded nodes and the reasons are listed on stderr. --force overrides rules that
+    only protect speed, and lets tp, cp and ep groups be torn. Nodes that are named with their GPUs (gpu[01-04]:8) are
+    not asked, and need no inventory.
     """
     from gpuops.report import grid
     from gpuops.report.svg import grid as drawing
