@@ -98,7 +98,7 @@ def readable(path):
 
 def test_all_of_64_ranks_assert_their_seats_and_reduce_together(with_torch, start, nothing_left, tmp_path):
     document = ended(start("-c", readable(HERE / "reducing.py"), "3"), 600)
-    assert document["conclusion"] == "ok", document
+    assert document["conclusion"] == "ok", (document["failure"], document["lost"], document["left"])
     assert document["asserted"] == list(range(HOSTS))
     assert (tmp_path / "logs" / "rank-63.log").read_text().startswith(f"sum {sum(range(HOSTS))} of {HOSTS}\n")
     nothing_left()
