@@ -183,10 +183,11 @@ class PreflightRequest(Request["Diagnosis"]):
 class PlaceRequest(Request["Placement"]):
     """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts.
 
-    Nodes that a validation saw at most ``max_age`` seconds ago are not asked again.
+    Nodes that a validation saw at most ``max_age`` seconds ago are not asked again. With ``gpus_by_node``, the number
+    of GPUs by host name, no node is asked at all.
     """
 
-    layout: str
+    layout: str = "dp=all"
     order: str = "tp-cp-ep-dp-pp"
     all_nodes: bool = False
     allow_fewer: bool = False
@@ -194,6 +195,7 @@ class PlaceRequest(Request["Placement"]):
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     measured: Measurement | None = None
     max_age: float = 600.0
+    gpus_by_node: Mapping[str, int] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)

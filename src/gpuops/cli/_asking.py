@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -111,3 +113,20 @@ def in_our_words(error: click.ClickException) -> str:
         message = re.sub(r"'([^'\"]*)'", r'"\1"', message)
         message = message.replace("valid integer range", "valid integer").replace("valid float range", "valid number")
     return message[:1].lower() + message[1:]
+
+
+def declares(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Let PATTERN declare nodes with their GPUs: they go into the request, and need no inventory."""
+
+    @functools.wraps(verb)
+    def with_nodes(*, pattern: str | None, **options: Any) -> Any:
+        from gpuops.inventory.declared import declared_gpus
+
+        if counts := declared_gpus(pattern or ""):
+            if options["folder"] or options["local"]:
+                raise click.UsageError(f'"{pattern}" declares nodes, which excludes --from and --local')
+            options["request"] = replace(options["request"], gpus_by_node=counts)
+            pattern, options["inventory"] = (",".join(counts), options["inventory"] or f"{','.join(counts)},")
+        return verb(pattern=pattern, **options)
+
+    return with_nodes

@@ -367,8 +367,9 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Samples per GPU and step."),
     "row_timeout": click.option("--row-timeout", default=900.0, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of each training mode."),
-    "layout": click.option("--layout", required=True, metavar="DEGREES",
-        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp (sequence_parallel)."),
+    "layout": click.option("--layout", default="dp=all", show_default=True, metavar="DEGREES",
+        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp (sequence_parallel). "
+        "dp=all fills the nodes."),
     "order": click.option("--order", default="tp-cp-ep-dp-pp", show_default=True, metavar="AXES",
         help="Order of the axes in rank numbers, fastest first."),
     "all_nodes": click.option("--include-unhealthy", "--all-nodes", "all_nodes", is_flag=True,

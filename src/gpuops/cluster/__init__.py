@@ -267,7 +267,7 @@ class Cluster(Measurements):
 
     def place(
         self,
-        layout: str,
+        layout: str = "dp=all",
         *,
         order: str = "tp-cp-ep-dp-pp",
         all_nodes: bool = False,
@@ -276,12 +276,16 @@ class Cluster(Measurements):
         facts: Mapping[str, Facts] | None = None,
         measured: Measurement | None = None,
         max_age: float = 600.0,
+        gpus_by_node: Mapping[str, int] | None = None,
     ) -> Placement:
         """Assign every rank of ``layout`` to a GPU of a healthy host; hosts that ``measured`` blames are excluded.
 
-        Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again.
+        Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again. With
+        ``gpus_by_node``, the number of GPUs by host name, no host is asked at all.
         """
-        return self.ask(PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured, max_age))
+        return self.ask(
+            PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured, max_age, gpus_by_node)
+        )
 
     def render(
         self,

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-
-import paramiko
+from typing import TYPE_CHECKING
 
 from gpuops.document import exists, read_bytes, regular
 from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.permissions import others_may_write
 from gpuops.transport.known_hosts import DEFAULT_FILES, KnownHosts, load, lookup_name
+
+if TYPE_CHECKING:
+    import paramiko
 
 DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _HARMLESS = frozenset(
@@ -192,6 +194,8 @@ def _config(path: str) -> paramiko.SSHConfig | None:
     lines = list(_config_lines(path))
     if not lines:
         return None
+    import paramiko
+
     try:
         return paramiko.SSHConfig.from_text("\n".join(lines))
     except (paramiko.ConfigParseError, ValueError) as error:

@@ -107,7 +107,7 @@ def test_the_scheduler_is_asked_for_our_own_job_and_hung_up_in_the_end(project, 
         return schedulers[-1]
 
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    monkeypatch.setattr("gpuops.workspace.ProjectScheduler", make_scheduler)
+    monkeypatch.setattr("gpuops.lifecycle.scheduler.ProjectScheduler", make_scheduler)
     gpuops(*words)
     assert [(scheduler.own_job, scheduler.transport._closed) for scheduler in schedulers] == [("17", True)]
 

@@ -60,6 +60,7 @@ OTHER_WORDS = {
     ("PreflightRequest", "command"): "words",
     ("PreflightRequest", "hostfile_text"): None,  # the command line reads the files that the launch command names
     ("PlaceRequest", "measured"): None,  # no file contains only a measurement
+    ("PlaceRequest", "gpus_by_node"): "pattern",
     ("RenderRequest", "command"): "words",
     ("RenderRequest", "target"): "targets",
     ("RenderRequest", "placement"): None,  # computed from the options of place
