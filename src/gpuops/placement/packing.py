@@ -110,6 +110,8 @@ def _takes(count: int, pieces: Sequence[int], rooms: Sequence[int]) -> list[int]
 
     The last nodes go where they fit best, so that larger bins stay whole for other jobs.
     """
+    if max(rooms) == 1:  # a thousand nodes, each by itself
+        return [int(at < count) for at in range(len(rooms))]
     free, left = list(rooms), count
     for piece in pieces:
         while left:
@@ -130,17 +132,19 @@ def _exchanged(
     touching = _touching(contacts, len(used))
     names = {node.name for node in used}
     line = [*used, *(node for node in nodes if node.name not in names)]
-    looks, improved = 0, True
+    places = [_place(node) for node in line]
+    looks, improved = 0, len(set(places)) > 1
     while improved:
         improved = False
         for a, b in itertools.product(range(len(used)), range(len(line))):
-            if b <= a or len(line[a].gpus) != len(line[b].gpus) or _alike(line[a], line[b]):
+            if b <= a or places[a] == places[b] or len(line[a].gpus) != len(line[b].gpus):
                 continue
             near = touching[a] if b >= len(used) else touching[a] + touching[b]
             looks += sum(len(contact.positions) for contact in near)
             if looks > _MOST_LOOKS:
                 return line[: len(used)]
-            improved |= _try_exchange(line, a, b, near, speeds)
+            if _try_exchange(line, a, b, near, speeds):
+                improved, places[a], places[b] = True, places[b], places[a]
     return line[: len(used)]
 
 
@@ -163,7 +167,6 @@ def _touching(contacts: Sequence[Contact], positions: int) -> list[list[Contact]
     return touching
 
 
-def _alike(a: NodeShape, b: NodeShape) -> bool:
-    """Return whether two nodes are at the same place, so that exchanging them changes nothing."""
-    alone = a.domain == a.name and b.domain == b.name
-    return (a.leaves, a.rack) == (b.leaves, b.rack) and (alone or a.domain == b.domain)
+def _place(node: NodeShape) -> tuple[object, ...]:
+    """Return where a node is: exchanging two nodes of the same place changes nothing."""
+    return (node.leaves, node.rack, "" if node.domain == node.name else node.domain)
