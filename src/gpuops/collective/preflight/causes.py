@@ -252,7 +252,7 @@ def gid(
                 continue
             own = {g.index: g for g in tables.get(node, ()) if (g.device, g.port) == (port.device, port.port)}
             good.append({index for index, entry in own.items() if entry.kind == "RoCE v2" and entry.ipv4})
-            entry = own.get(int(text)) if text.isdecimal() else None
+            entry = own.get(int(text)) if text.isdecimal() and len(text) < 10 else None
             if entry is None or entry.kind != "RoCE v2":
                 wrong.setdefault(node, f"{port.device} has {entry.kind if entry else 'nothing'} at GID index {text}")
     if wrong:

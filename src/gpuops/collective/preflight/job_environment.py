@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,7 +87,7 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
     values = {name: value for name, _, value in reversed(lines)}
     lock = values.get("memlock", "")
     settings = [value.partition("=") for kind in ("conf", "env") for name, _, value in lines if name == kind]
-    if lock != "unlimited" and not lock.isdecimal():
+    if lock != "unlimited" and not re.fullmatch("[0-9]{1,20}", lock):
         return Unknown(f"the survey lacks the limit of locked memory: {text[:80]!r}")
     troubles = [value for name, _, value in lines if name == "trouble" and value.strip()]
     return JobEnvironment(

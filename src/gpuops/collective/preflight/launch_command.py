@@ -115,7 +115,7 @@ class _Words:
     def number(self, *names: str) -> int | None:
         """Return the same as a number; the lower end of a range (``2:4``)."""
         text = (self.last(*names) or "").partition(":")[0]
-        return int(text) if text.isdecimal() else None
+        return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _recounted(before: str, word: str, old: str, new: str) -> str:
@@ -154,7 +154,10 @@ def _with_environment(command: LaunchCommand, environment: Mapping[str, str]) ->
     port = environment.get("MASTER_PORT", "")
     master = command.master or environment.get("MASTER_ADDR")
     return replace(
-        command, environment=environment, master=master, port=int(port) if port.isdecimal() else command.port
+        command,
+        environment=environment,
+        master=master,
+        port=int(port) if port.isdecimal() and len(port) < 10 else command.port,
     )
 
 
@@ -207,7 +210,7 @@ def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
 
 def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> LaunchCommand:
     endpoint = words.last("--rdzv-endpoint") or ""
-    host, _, port = endpoint.rpartition(":") if endpoint.rpartition(":")[2].isdecimal() else (endpoint, "", "")
+    host, _, port = endpoint.rpartition(":") if re.search(r":\d{1,9}\Z", endpoint) else (endpoint, "", "")
     return replace(
         command,
         count=1 if "--standalone" in words.options else words.number("--nnodes"),
