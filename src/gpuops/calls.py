@@ -31,6 +31,7 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
+    LaunchRequest,
     LearnProfileRequest,
     LoopbackRequest,
     MeasureRequest,
@@ -75,6 +76,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     PreflightRequest: "preflight.preflight",
     PlaceRequest: "place.place",
     RenderRequest: "launch.render",
+    LaunchRequest: "jobs.launch",
     ProvisionRequest: "provision.provision",
     FixRequest: "fix.fix",
     BundleRequest: "bundle.bundle",
@@ -87,6 +89,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
 }
 """The function in `gpuops.operations` that carries out each request; loaded on first use."""
 _ONE_AT_A_TIME = (
+    LaunchRequest,
     LoopbackRequest,
     MeasureRequest,
     NvlinkRequest,
@@ -124,7 +127,7 @@ _OF_SAVED = (
     RenderRequest,
 )
 """Requests that saved answers can satisfy."""
-_SELECT_HOSTS = (PreflightRequest, ProvisionRequest, RenderRequest)
+_SELECT_HOSTS = (LaunchRequest, PreflightRequest, ProvisionRequest, RenderRequest)
 """Requests that name the hosts they use: their operations refuse an unusable one if they connect to it."""
 
 
