@@ -44,8 +44,11 @@ def run_gpuops(*words, cwd=".", env=None, timeout=120, check=False):
         process = _processes.Process(target=_start, args=(words, str(cwd), dict(env or os.environ), output))
         process.start()
         process.join(timeout)
+        late = process.is_alive()
         process.kill()
         process.join()
+        if late:
+            raise subprocess.TimeoutExpired(words, timeout)
         done = subprocess.CompletedProcess(words, process.exitcode, *(path.read_text("utf-8") for path in output))
     if check:
         done.check_returncode()

@@ -34,7 +34,7 @@ FLOORS = {
     **dict.fromkeys(
         ("playbook", "collective", "render", "store", "assessment", "learning", "connectivity", "trends", "planner"), 8
     ),
-    **dict.fromkeys(("lifecycle", "lab", "catalogue"), 9),
+    **dict.fromkeys(("launching", "lifecycle", "lab", "catalogue"), 9),
     **dict.fromkeys(("results", "workspace"), 10),
     **dict.fromkeys(("requests", "bundle"), 11),
     **dict.fromkeys(("operations", "report"), 12),

@@ -42,10 +42,23 @@ if TYPE_CHECKING:
         PatternError,
         TemplateError,
     )
-    from gpuops.events import Activity, Event, GateDone, HostDone, LeftOut, Note, Progress, RoundStarted, StepDone
+    from gpuops.events import (
+        Activity,
+        Event,
+        GateDone,
+        HostDone,
+        JobLine,
+        LeftOut,
+        Note,
+        Progress,
+        RankEnded,
+        RoundStarted,
+        StepDone,
+    )
     from gpuops.facts import Facts
     from gpuops.inventory import Bmc, GpuCable, Host, Power, Psu
     from gpuops.judging import Finding, NotApplicable, check
+    from gpuops.launching.outcome import JobRun
     from gpuops.operations.simulate import simulate
     from gpuops.operations.simulate_program import simulate_program
     from gpuops.placement import Placement
@@ -64,6 +77,7 @@ if TYPE_CHECKING:
         FactsRequest,
         FixRequest,
         HostKeysRequest,
+        LaunchRequest,
         LearnProfileRequest,
         LoopbackRequest,
         MeasureRequest,
@@ -139,8 +153,11 @@ __all__ = [
     "IncompatibleError",
     "InputError",
     "Interrupted",
+    "JobLine",
+    "JobRun",
     "Later",
     "Launch",
+    "LaunchRequest",
     "LayoutError",
     "LayoutPlan",
     "LearnProfileRequest",
@@ -182,6 +199,7 @@ __all__ = [
     "Progress",
     "ProvisionRequest",
     "Psu",
+    "RankEnded",
     "Record",
     "RenderRequest",
     "Repair",
@@ -257,8 +275,11 @@ _HOMES = {
     "IncompatibleError": "errors",
     "InputError": "errors",
     "Interrupted": "errors",
+    "JobLine": "events",
+    "JobRun": "launching.outcome",
     "Later": "playbook.task",
     "Launch": "render",
+    "LaunchRequest": "requests",
     "LayoutError": "errors",
     "LearnProfileRequest": "requests",
     "LayoutPlan": "results.layout_plan",
@@ -300,6 +321,7 @@ _HOMES = {
     "Progress": "events",
     "ProvisionRequest": "requests",
     "Psu": "inventory",
+    "RankEnded": "events",
     "Record": "playbook.record",
     "RenderRequest": "requests",
     "Repair": "results.repair",

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuops.facts import Facts
+from gpuops.facts import Facts, side_by_side
 from gpuops.inventory import Host
 from gpuops.isolation.node_evidence import all_reduce
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
@@ -122,12 +122,20 @@ def _nvlink_domain(facts: Facts) -> str:
     return min(domains - {""}, default="")
 
 
-def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
+def assess(
+    checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile], *, may_fork: bool = False
+) -> list[Verdict]:
     """Return the verdicts of every node, in order, then those of checks that compare the nodes of a profile.
 
-    Unknown properties of GPUs are skipped on a node that has no GPU, and an all-reduce on the only GPU of all nodes.
+    Unknown properties of GPUs are skipped on a node that has no GPU, and an all-reduce on the only GPU of all nodes. If
+    this process ``may_fork``, several judge many nodes.
     """
-    verdicts = [v for node, own_facts in facts.items() for v in judge_node(checks, own_facts, profiles[node])]
+
+    def judged(node: str) -> list[Verdict]:
+        return judge_node(checks, facts[node], profiles[node])
+
+    by_node = side_by_side(judged, list(facts)) if may_fork else map(judged, facts)
+    verdicts = [verdict for own in by_node for verdict in own]
     verdicts += compare(checks, facts, profiles)
     bare = {node for node, own_facts in facts.items() if lacks_gpus(own_facts)}
     skipped = {(node, check.name): NO_GPU for node in bare for check in checks if _OF_GPUS & set(check.tags)}

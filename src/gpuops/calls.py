@@ -31,6 +31,7 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
+    LaunchRequest,
     LearnProfileRequest,
     LoopbackRequest,
     MeasureRequest,
@@ -77,6 +78,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     PlaceRequest: "place.place",
     PlanRequest: "plan.plan",
     RenderRequest: "launch.render",
+    LaunchRequest: "jobs.launch",
     ProvisionRequest: "provision.provision",
     FixRequest: "fix.fix",
     BundleRequest: "bundle.bundle",
@@ -89,6 +91,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
 }
 """The function in `gpuops.operations` that carries out each request; loaded on first use."""
 _ONE_AT_A_TIME = (
+    LaunchRequest,
     LoopbackRequest,
     MeasureRequest,
     NvlinkRequest,
@@ -127,7 +130,7 @@ _OF_SAVED = (
     RenderRequest,
 )
 """Requests that saved answers can satisfy."""
-_SELECT_HOSTS = (PreflightRequest, ProvisionRequest, RenderRequest)
+_SELECT_HOSTS = (LaunchRequest, PreflightRequest, ProvisionRequest, RenderRequest)
 """Requests that name the hosts they use: their operations refuse an unusable one if they connect to it."""
 
 

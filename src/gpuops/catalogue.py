@@ -73,7 +73,7 @@ class Catalogue:
         from gpuops.project import load_project
 
         checks = put_in_shadow(discover(self.project), load_project(self.project).shadow)
-        return ByName("check", checks, checks.__getitem__, "; gpuops checks list")
+        return ByName("check", checks, checks.__getitem__, "; to list them: gpuops checks list")
 
     @_once
     def waivers(self) -> tuple[Waiver, ...]:

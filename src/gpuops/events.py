@@ -92,6 +92,24 @@ class GateDone(Event):
     text: str
 
 
+@dataclass(frozen=True)
+class JobLine(Event):
+    """Line that ``ranks`` of a job printed, or ``nodes`` themselves; equal lines of several are one event."""
+
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class RankEnded(Event):
+    """End of ``ranks`` of a job on a host; ``code`` is the exit code, or the negative number of a signal."""
+
+    host: str
+    ranks: tuple[int, ...]
+    code: int | None
+
+
 Events = Callable[[Event], None]
 
 

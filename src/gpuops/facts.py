@@ -23,6 +23,7 @@ from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed, Files, Question, Resources
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 _MOST_BYTES = 128 << 20
 """Ten times as much as a node may answer; JSON escapes what is not printable."""
 Ask = Callable[[Sequence[Question]], list[Completed]]
@@ -182,9 +183,7 @@ def of_folder(folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts]
     def read_one(file: Path) -> T:
         return work(load(file, probes))
 
-    if len(files) < _MANY or not _may_fork():
-        return [read_one(file) for file in files]
-    return _side_by_side(read_one, files)
+    return side_by_side(read_one, files)
 
 
 def _may_fork() -> bool:
@@ -192,25 +191,30 @@ def _may_fork() -> bool:
     return threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
 
 
-def _side_by_side(work: Callable[[Path], T], files: Sequence[Path]) -> list[T]:
-    """Return the result of ``work`` for each file, with one process per core; in this one if results cannot be sent."""
+def side_by_side(work: Callable[[Item], T], items: Sequence[Item]) -> list[T]:
+    """Return the result of ``work`` for each item: of many, by one process per core; in this one if it has threads.
+
+    The processes are forks, so ``work`` may use all that is known here, but only its results come back.
+    """
+    if len(items) < _MANY or not _may_fork():
+        return [work(item) for item in items]
     context = multiprocessing.get_context("fork")  # probes contain functions, which cannot be pickled
-    with ProcessPoolExecutor(mp_context=context, initializer=_begin, initargs=(work,)) as readers:
+    with ProcessPoolExecutor(mp_context=context, initializer=_begin, initargs=(work,)) as workers:
         try:
-            return list(readers.map(_go_on, files, chunksize=_MANY // 4))
-        except (pickle.PicklingError, AttributeError, TypeError):
-            readers.shutdown(cancel_futures=True)
-    return [work(file) for file in files]
+            return list(workers.map(_go_on, items, chunksize=_MANY // 4))
+        except (pickle.PicklingError, AttributeError, TypeError):  # results cannot be sent
+            workers.shutdown(cancel_futures=True)
+    return [work(item) for item in items]
 
 
 _MANY = 64
-_works: list[Callable[[Path], Any]] = []
+_works: list[Callable[[Any], Any]] = []
 
 
-def _begin(work: Callable[[Path], Any]) -> None:
-    gc.disable()  # a reader exits before garbage collection would pay off
+def _begin(work: Callable[[Any], Any]) -> None:
+    gc.disable()  # a worker exits before garbage collection would pay off
     _works.append(work)
 
 
-def _go_on(file: Path) -> Any:
-    return _works[-1](file)
+def _go_on(item: Any) -> Any:
+    return _works[-1](item)

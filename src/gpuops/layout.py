@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from gpuops.errors import LayoutError, did_you_mean
@@ -89,10 +89,33 @@ _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, 
 _ALIASES = {"gas": "chunks", "sp": "sequence_parallel"}
 
 
-def parse_layout(text: str, order: str = DEFAULT_ORDER) -> Layout:
-    """Parse a layout such as ``dp=4,pp=2,tp=8,zero=1``; raise `LayoutError` that names an invalid word."""
+ALL_GPUS = "dp=all"
+"""The layout that puts a replica on every GPU; beside other degrees, as many replicas as there is room for."""
+
+
+def parse_layout(text: str, order: str = DEFAULT_ORDER, gpus: Callable[[Layout], int] | None = None) -> Layout:
+    """Parse a layout such as ``dp=4,pp=2,tp=8,zero=1``; raise `LayoutError` that names an invalid word.
+
+    ``gpus`` returns the number of GPUs that a layout with one replica can use; only ``dp=all`` needs it.
+    """
+    words = [word for word in re.split(r"[,\s]+", text) if word]
+    layout = _layout_of(["dp=1" if word == ALL_GPUS else word for word in words], order)
+    if ALL_GPUS not in words:
+        return layout
+    if gpus is None:
+        raise LayoutError(f"--layout: {ALL_GPUS} needs nodes whose GPUs can be counted; give a number")
+    return replace(layout, dp=_replicas(layout, gpus(layout)))
+
+
+def _replicas(layout: Layout, gpus: int) -> int:
+    """Return how often one replica fits ``gpus``, at least once; ep divides dp·cp (see `_experts`)."""
+    step = layout.ep // math.gcd(layout.ep, layout.cp)
+    return max(1, gpus // layout.ranks // step) * step
+
+
+def _layout_of(words: list[str], order: str) -> Layout:
     values: dict[str, Any] = {"order": parse_order(order)}
-    for word in filter(None, re.split(r"[,\s]+", text)):
+    for word in words:
         key, equals, value = word.partition("=")
         key = _ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if not equals:

@@ -78,7 +78,8 @@ class Nodes:
     def only(self, hosts: str | Iterable[str]) -> Nodes:
         """Return the hosts that a pattern selects, or those with these names; raise `PatternError` if none exist."""
         names = self._selected(hosts) if isinstance(hosts, str) else self._named(hosts)
-        return replace(self, hosts=tuple(host for host in self.hosts if host.name in names))
+        options = replace(self.options, pattern=hosts) if isinstance(hosts, str) else self.options
+        return replace(self, hosts=tuple(host for host in self.hosts if host.name in names), options=options)
 
     def _selected(self, pattern: str) -> set[str]:
         if self.inventory is not None:

@@ -48,7 +48,8 @@ class Project:
     are deleted after ``keep_days``, and the oldest ones when it grows above ``keep_mib``. ``inventory`` and ``store``
     are as written in gpuops.yml, relative to its ``folder``. Without a gpuops.yml, ``state_folder`` holds the store and
     the journals: see `placed`. ``shadow`` are the checks on trial, each with its place in gpuops.yml. One run may close
-    at most ``max_closed_run`` nodes, and all runs of 24 hours ``max_closed_day``.
+    at most ``max_closed_run`` nodes, and all runs of 24 hours ``max_closed_day``. ``names_scheduler`` is set if
+    gpuops.yml has the key ``scheduler``, even if that is ``none``.
     """
 
     inventory: str | None = None
@@ -66,6 +67,7 @@ class Project:
     shadow: tuple[tuple[str, Where], ...] = ()
     max_closed_run: Cap = Cap(percent=10)
     max_closed_day: Cap = Cap(percent=20)
+    names_scheduler: bool = False
 
     @property
     def store_path(self) -> Path:
@@ -208,6 +210,7 @@ def load_project(folder: Path | None = None) -> Project:
         fail_on=_one_of(keys["fail_on"], _FAIL_ON) if "fail_on" in keys else default.fail_on,
         store=keys["store"].text("a file") if "store" in keys else default.store,
         scheduler=_scheduler(keys),
+        names_scheduler="scheduler" in keys,
         lease=_one_of(keys["lease"], _LEASES) if "lease" in keys else default.lease,
         keep_days=keys["keep_days"].integer("a number of days", 1, 36500) if "keep_days" in keys else default.keep_days,
         keep_mib=keys["keep_mib"].integer("a size in MiB", 1, 1048576) if "keep_mib" in keys else default.keep_mib,

@@ -22,13 +22,15 @@ _WITHOUT_LOGIN = ("inventory", "runs", "diff", "history", "why", "journal", "sta
 class HostOptions:
     """The options of the command line that choose the hosts in use and say how to log in.
 
-    ``inventory`` is empty if the settings or the environment name it: they do so for a proposed command as well.
-    ``saved`` is the directory of saved answers.
+    ``inventory`` is empty if the settings name it: they do so for a proposed command as well. ``saved`` is the
+    directory of saved answers. ``pattern`` and ``limit`` choose among the hosts.
     """
 
     inventory: str = ""
     saved: str = ""
     passwords: tuple[str, ...] = ()
+    pattern: str = ""
+    limit: str = ""
 
     def words(self, command: str, *rest: str) -> tuple[str, ...]:
         """Return the options that ``command``, followed by the words ``rest``, needs to mean the same hosts."""
@@ -58,3 +60,11 @@ def propose(command: str, *words: str) -> str:
     """
     end = words.index("--") if "--" in words else len(words)
     return shlex.join(("gpuops", command, *words[:end], *_options.get().words(command, *words), *words[end:]))
+
+
+def propose_again(command: str, *words: str) -> str:
+    """Return `propose` for the very hosts that the command line chose, with its PATTERN and its ``--limit``."""
+    options = _options.get()
+    pattern = (options.pattern,) if options.pattern else ()
+    limit = ("--limit", options.limit) if options.limit else ()
+    return propose(command, *pattern, *words, *limit)

@@ -19,6 +19,7 @@ from gpuops.collective.request import (
     SweepRequest,
     check_words,
 )
+from gpuops.errors import InputError
 from gpuops.reasons import Request
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
     from gpuops.judging import Level
+    from gpuops.launching.outcome import JobRun
     from gpuops.placement import Placement
     from gpuops.planner.gpus import Precision
     from gpuops.planner.training import Framework, Optimizer
@@ -55,6 +57,7 @@ __all__ = [
     "FactsRequest",
     "FixRequest",
     "HostKeysRequest",
+    "LaunchRequest",
     "LearnProfileRequest",
     "LoopbackRequest",
     "MeasureRequest",
@@ -184,10 +187,11 @@ class PreflightRequest(Request["Diagnosis"]):
 class PlaceRequest(Request["Placement"]):
     """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts.
 
-    Nodes that a validation saw at most ``max_age`` seconds ago are not asked again.
+    Nodes that a validation saw at most ``max_age`` seconds ago are not asked again. With ``gpus_by_node``, the number
+    of GPUs by host name, no node is asked at all.
     """
 
-    layout: str
+    layout: str = "dp=all"
     order: str = "tp-cp-ep-dp-pp"
     all_nodes: bool = False
     allow_fewer: bool = False
@@ -195,6 +199,7 @@ class PlaceRequest(Request["Placement"]):
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     measured: Measurement | None = None
     max_age: float = 600.0
+    gpus_by_node: Mapping[str, int] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)
@@ -233,6 +238,36 @@ class RenderRequest(Request["Launch"]):
     port: int = 29500
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
     force: bool = False
+
+
+@dataclass(frozen=True)
+class LaunchRequest(Request["JobRun"]):
+    """Start of a job: of the rendered files in ``launch``, or of ``command`` on the ranks of ``placement``.
+
+    Every node starts its processes in ``workdir``, by default that of the files, or the current one. ``environment`` is
+    added to that of the job. After a failure the rest gets ``grace`` seconds between TERM and KILL. The logs go to
+    ``logs``, a directory that must not exist. With ``dry_run`` nothing is started.
+    """
+
+    launch: Path | None = None
+    placement: Placement | None = None
+    command: Sequence[str] = ()
+    name: str = "train"
+    port: int = 29500
+    workdir: str = ""
+    environment: Mapping[str, str] | None = field(default=None, hash=False, repr=False)
+    preflight: bool = True
+    force_busy: Sequence[str] = ()
+    logs: Path | None = None
+    grace: float = 10.0
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` unless there is exactly one source of the job, with a command for a placement."""
+        if (self.launch is None) == (self.placement is None):
+            raise InputError("launch needs a directory of launch files, or a placement and a command; not both")
+        if (self.placement is None) == bool(self.command):
+            raise InputError("launch needs a command for a placement; launch files have their own")
 
 
 @dataclass(frozen=True)

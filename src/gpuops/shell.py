@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpuops.errors import InputError
 
-Become = Literal["never", "if-refused", "always"]
+Become = Literal["never", "if-refused", "if-possible", "always"]
 Lane = Literal["", "nvidia"]
 
 
@@ -17,7 +17,8 @@ class Command:
     """One command to run on a node.
 
     ``words`` are the arguments exactly as the program receives them; nothing is ever split or expanded.
-    ``become``: ``if-refused`` runs the command as the ordinary user first, and under ``sudo -n`` if that failed.
+    ``become``: ``if-refused`` runs the command as the ordinary user first, and under ``sudo -n`` if that failed;
+    ``if-possible`` runs it as both, and the ordinary user's answer counts only if sudo refuses.
     ``lane``: commands in the same named lane run one after another (``nvidia``: those that open the driver), all others
     in parallel. ``root_words`` replace ``words`` for root, so that a sudoers file can name one plain program.
     Two commands that differ only in timeout or lane are equal.

@@ -7,6 +7,7 @@ import datetime as dt
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gpuops.catalogue import Catalogue
 from gpuops.errors import PatternError
@@ -15,11 +16,13 @@ from gpuops.inventory import Host
 from gpuops.inventory.inventory import find, names_hosts
 from gpuops.judging import Waiver
 from gpuops.lifecycle.claims import Claims
-from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.nodes import Nodes, this_machine
 from gpuops.project import Project, placed, shortest
 from gpuops.store import Store
 from gpuops.transport.local import open_local
+
+if TYPE_CHECKING:
+    from gpuops.lifecycle.scheduler import ProjectScheduler
 
 VARIABLE = "GPUOPS_INVENTORY"
 """The variable of the environment that names an inventory."""
@@ -125,6 +128,8 @@ class Workspace:
     @contextlib.contextmanager
     def scheduler(self) -> Iterator[ProjectScheduler]:
         """Yield the project's scheduler, queried on this machine."""
+        from gpuops.lifecycle.scheduler import ProjectScheduler  # noqa: PLC0415 - most operations query none
+
         machine = open_local(this_machine())
         try:
             yield ProjectScheduler(self.project.scheduler, machine, self.environment.get("SLURM_JOB_ID", ""))

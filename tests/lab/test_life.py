@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuops.lab import cluster
+
 PROGRAM = [sys.executable, "-c", "from gpuops.cli import main; main()", "lab"]
 
 
@@ -64,6 +66,17 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
     assert not (tmp_path / ".gpuops").exists()
     assert list(elsewhere.iterdir()) == []
     assert gpuops("down").stdout == "no lab is running here\n"
+
+
+def test_lab_of_the_demo_is_meant_if_no_other_runs(gpuops, tmp_path, elsewhere, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    cluster.up(tmp_path / ".gpuops" / "demo", "hgx-h100", 1, ["gpu01:gpu2:lost"])
+    assert "gpu2:lost" in gpuops("status").stdout
+    assert gpuops("fault", "gpu01:gpu3:lost").returncode == 0
+    assert gpuops("clear").returncode == 0
+    assert "healthy" in gpuops("status").stdout
+    assert gpuops("audit", "gpu01").returncode == 0
+    assert gpuops("down").stdout == "the lab is stopped\n"
 
 
 @pytest.mark.sampled

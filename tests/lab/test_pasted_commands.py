@@ -112,3 +112,13 @@ def test_a_lab_with_a_time_limit_stops_by_itself(tmp_path):
         time.sleep(0.2)
     assert not is_running(tmp_path / "lab")
     cluster.down(tmp_path / "lab")
+
+
+def test_the_hosts_of_the_demonstration_stay_as_long_as_it_says(tmp_path):
+    cluster.up(tmp_path / "lab", demo.MACHINE, 1, [], minutes=60)
+    began = time.monotonic()
+    cluster.end_after(tmp_path / "lab", 0.05)
+    while is_running(tmp_path / "lab") and time.monotonic() < began + 30:
+        time.sleep(0.2)
+    assert not is_running(tmp_path / "lab")
+    cluster.down(tmp_path / "lab")

@@ -36,6 +36,10 @@ def test_every_warning_is_told_once(render):
 def test_the_files_of_all_nodes_are_one_word_and_no_line_but_the_command_is_wider_than_the_page(render):
     said = render("-t", "torchrun,deepspeed").stdout.splitlines()
     assert said[:2] == ["torchrun  launch/torchrun/", "  static-gpu[01-02].sh"]
+    assert [line.split(" && ")[0] for line in said if line.startswith("start: ")] == [
+        "start: (cd launch/torchrun",
+        "start: (cd launch/deepspeed",
+    ]
     assert [line for line in said if len(line) > 80 and not line.startswith("start: ")] == []
 
 

@@ -27,15 +27,17 @@ def printed_rules(account):
     path.unlink()
 
 
-def test_without_a_rule_nothing_is_known(sshd, node_of, connect):
+def test_without_a_rule_only_the_users_own_processes_are_known(sshd, node_of, connect):
     found = occupancy.read(connect(node_of(sshd)).run(occupancy.question))
-    assert found.needs_root
+    assert found.hidden
 
 
 @pytest.mark.usefixtures("printed_rules")
 def test_the_printed_rule_is_enough_and_is_for_this_question_alone(sshd, node_of, connect, account):
     transport = connect(node_of(sshd))
-    assert isinstance(occupancy.read(transport.run(occupancy.question)), Occupancy)
+    found = occupancy.read(transport.run(occupancy.question))
+    assert isinstance(found, Occupancy)
+    assert not found.hidden
     find = "find /proc -maxdepth 0"
     refused = subprocess.run(["runuser", "-u", account.name, "--", "sudo", "-n", *find.split()], check=False)
     assert refused.returncode == 1

@@ -1,8 +1,9 @@
 """Assessment of several nodes: what one node alone cannot decide."""
 
 import datetime as dt
+import os
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 from tests.lab_facts import facts_of
@@ -11,9 +12,9 @@ from gpuops.assessment import assess, probes_for, profile_by_node
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.node_evidence import all_reduce
-from gpuops.judging import check, discover
+from gpuops.judging import Finding, check, discover
 from gpuops.lab.machine import healthy
-from gpuops.probing import Unknown
+from gpuops.probing import PartName, Unknown
 from gpuops.profile import NO_PROFILE, known
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -37,6 +38,35 @@ def test_all_reduce_is_skipped_only_if_there_is_one_gpu(gpus, status):
     facts = {f"n{i}": node(f"n{i}", count) for i, count in enumerate(gpus)}
     verdicts = assess([all_reduce_bandwidth], facts, dict.fromkeys(facts, NO_PROFILE))
     assert {(v.status, v.not_measured) for v in verdicts} == {(status, status == "unknown")}
+
+
+@check(needs=all_reduce)
+def process(_values, _profile):
+    """It tells which process judges."""
+    yield Finding("x", part=PartName("gpu0", "GPU 0"), found=str(os.getpid()))
+
+
+class TestManyNodesJudgedByProcesses:
+    facts = MappingProxyType({f"n{i}": Facts(f"n{i}", NOW, {"all_reduce": "1"}) for i in range(70)})
+    profiles = dict.fromkeys(facts, NO_PROFILE)
+
+    def judged(self, *checks, may_fork):
+        return assess(checks, self.facts, self.profiles, may_fork=may_fork)
+
+    def test_each_verdict_is_the_same_and_in_the_same_order(self):
+        alone, apart = (self.judged(process, may_fork=may_fork) for may_fork in (False, True))
+        pids = {verdict.findings[0].found for verdict in apart}
+        assert str(os.getpid()) not in pids
+        assert {verdict.findings[0].found for verdict in alone} == {str(os.getpid())}
+        assert [replace(v, findings=()) for v in apart] == [replace(v, findings=()) for v in alone]
+        assert [v.findings[0].part.label for v in apart] == ["GPU 0"] * 70
+
+    def test_a_finding_that_cannot_be_sent_is_made_here(self):
+        def strange(_values, _profile):
+            yield Finding("x", part="gpu0", found=lambda: 1)
+
+        (first, *_) = self.judged(check(needs=all_reduce)(strange), may_fork=True)
+        assert first.findings[0].found() == 1
 
 
 COUNT = discover()["gpu-count"]

@@ -108,7 +108,7 @@ class TestByName:
             loaded.append(name)
             return name.upper()
 
-        return ByName("check", ["gpu-count", "xid"], load, "; gpuops checks list")
+        return ByName("check", ["gpu-count", "xid"], load, "; to list them: gpuops checks list")
 
     def test_loads_each_at_its_first_use(self, by_name, loaded):
         assert (list(by_name), len(by_name), loaded) == (["gpu-count", "xid"], 2, [])
@@ -123,7 +123,7 @@ class TestByName:
     def test_refuses_a_name_with_the_nearest_or_its_hint(self, by_name):
         with pytest.raises(ContentError, match='no check named "gpu-cont"; did you mean "gpu-count"'):
             by_name["gpu-cont"]
-        with pytest.raises(ContentError, match=r'no check named "zzz"; gpuops checks list$'):
+        with pytest.raises(ContentError, match=r'no check named "zzz"; to list them: gpuops checks list$'):
             by_name["zzz"]
         assert (by_name.get("zzz"), by_name.get("zzz", 3), 7 in by_name) == (None, 3, False)
 

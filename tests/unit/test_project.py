@@ -20,7 +20,7 @@ def test_every_key_is_read(tmp_path):
         "inventory: prod.yml\nfanout: 32\nfail_on: warn\nstore: /srv/s.db\nscheduler: slurm\nlease: drain\n"
         "keep_days: 30\nkeep_mib: 64\n"
     )
-    expected = Project("prod.yml", 32, "warn", "/srv/s.db", "slurm", "drain", 30, 64, tmp_path)
+    expected = Project("prod.yml", 32, "warn", "/srv/s.db", "slurm", "drain", 30, 64, tmp_path, names_scheduler=True)
     assert load_project(tmp_path) == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from gpuops.fleet import each
 from gpuops.isolation.evidence import BlamedPart
 from gpuops.isolation.remedies import fix_for
-from gpuops.proposal import HostOptions, propose, proposing
+from gpuops.proposal import HostOptions, propose, propose_again, proposing
 
 
 def test_command_has_the_options_that_chose_the_hosts():
@@ -39,6 +39,13 @@ def test_command_is_quoted_for_a_shell():
 def test_command_has_only_options_that_it_takes(options, words, command):
     with proposing(options):
         assert propose(*words) == command
+
+
+def test_same_hosts_are_those_of_the_pattern_and_the_limit():
+    with proposing(HostOptions("prod.yml", pattern="gpu[01-04]", limit="!gpu02")):
+        again = propose_again("validate", "--level", "standard")
+        assert again == "gpuops validate 'gpu[01-04]' --level standard --limit '!gpu02' -i prod.yml"
+        assert propose("onboard", "gpu01") == "gpuops onboard gpu01 -i prod.yml"
 
 
 def test_options_stand_before_the_command_of_another_program():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,15 @@ def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
     if text is not None and not text.strip():
         raise click.BadParameter("it is empty; is a variable of your shell unset?")
     return text
+
+
+def one_inventory(ctx: object, param: object, given: tuple[str, ...]) -> str | None:
+    """Return the only inventory; `click.UsageError` if there are several: the last alone would be used."""
+    if len(given) > 1:
+        raise click.UsageError(
+            f"--inventory is given {len(given)} times, and only one can be used; a directory may hold several files"
+        )
+    return not_empty(ctx, param, given[0] if given else None)
 
 
 def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
@@ -88,6 +100,19 @@ def sizes_of(_ctx: object, _param: object, text: str | None) -> dict[str, int]:
     return sizes
 
 
+def environment_of_job(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, str]:
+    """Return the variables of ``NAME=VALUE``, or of ``NAME`` with its value here, which keeps a secret out of argv."""
+    variables: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise click.BadParameter(f'"{name}" is not the name of a variable; expected NAME=VALUE or NAME')
+        if not equals and name not in os.environ:
+            raise click.BadParameter(f'"{name}" is not set here; set it, or use {name}=VALUE')
+        variables[name] = value if equals else os.environ[name]
+    return variables
+
+
 def confirmed(question: str) -> bool:
     """Ask on stderr for a yes or no; the end of the input means no."""
     try:
@@ -114,3 +139,20 @@ def in_our_words(error: click.ClickException) -> str:
         message = re.sub(r"'([^'\"]*)'", r'"\1"', message)
         message = message.replace("valid integer range", "valid integer").replace("valid float range", "valid number")
     return message[:1].lower() + message[1:]
+
+
+def declares(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Let PATTERN declare nodes with their GPUs: they go into the request, and need no inventory."""
+
+    @functools.wraps(verb)
+    def with_nodes(*, pattern: str | None, **options: Any) -> Any:
+        from gpuops.inventory.declared import declared_gpus
+
+        if counts := declared_gpus(pattern or ""):
+            if options["folder"] or options["local"]:
+                raise click.UsageError(f'"{pattern}" declares nodes, which excludes --from and --local')
+            options["request"] = replace(options["request"], gpus_by_node=counts)
+            pattern, options["inventory"] = (",".join(counts), options["inventory"] or f"{','.join(counts)},")
+        return verb(pattern=pattern, **options)
+
+    return with_nodes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import resource
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._asking import age_of, fresh_option, layout_of, not_empty, scopes_of, seconds_of, variables_of, words_of
+from gpuops.cli._asking import (
+    age_of,
+    fresh_option,
+    layout_of,
+    not_empty,
+    one_inventory,
+    scopes_of,
+    seconds_of,
+    variables_of,
+    words_of,
+)
 from gpuops.cli._terminal import log_to_stderr, tell, terminal
 from gpuops.proposal import HostOptions, proposing
 
@@ -28,10 +39,16 @@ R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
 # a text, which shells complete as a file
 inventory_option = functools.partial(
-    click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False), callback=not_empty
+    click.option,
+    "-i",
+    "--inventory",
+    metavar="FILE",
+    type=click.Path(readable=False),
+    multiple=True,
+    callback=one_inventory,
 )
 INVENTORY_HELP = "Inventory file or directory, or host1,host2 (a comma makes it a list)."
-NO_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml"
+NO_INVENTORY = "no inventory given; pass -i FILE, or set `inventory:` in gpuops.yml"
 _NEEDS_INVENTORY = f"{NO_INVENTORY}, or --local for this machine"
 NAMED_INVENTORY = "gpuops.inventory"
 
@@ -73,9 +90,12 @@ class Hosts:
         return "localhost" if self.local else self.inventory or ""
 
     def _options(self, default: str) -> HostOptions:
+        from gpuops.workspace import VARIABLE
+
         passwords = ("-k",) * self.ask_pass + ("-K",) * self.ask_become_pass
-        named = self._named or "localhost" * (not self.folder and not default)
-        return HostOptions(named, str(self.folder or ""), passwords)
+        of_environment = "" if self.folder else os.environ.get(VARIABLE, "")  # set for this one command, perhaps
+        named = self._named or of_environment or "localhost" * (not self.folder and not default)
+        return HostOptions(named, str(self.folder or ""), passwords, self.pattern or "", self.limit or "")
 
     def _opened(self, default: str) -> Cluster:
         from gpuops.cluster import Cluster
@@ -129,8 +149,8 @@ def carry_out(cluster: Cluster, request: Request[R]) -> R:
 
 
 def invocation() -> str:
-    """Return the command line for reports and the store."""
-    return " ".join(["gpuops", *sys.argv[1:]])
+    """Return the command line for reports and the store, quoted for a shell."""
+    return shlex.join(["gpuops", *sys.argv[1:]])
 
 
 def current_project() -> Path:
@@ -161,13 +181,13 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(verb)
     def with_project(inventory: str | None, **options: Any) -> Any:
-        from gpuops.workspace import project_beside
+        from gpuops.workspace import VARIABLE, project_beside
 
         project = project_beside(settings(), inventory or "", os.environ)
         if project.notice:
             tell(project.notice)
         click.get_current_context().meta[NAMED_INVENTORY] = inventory
-        with proposing(HostOptions(inventory or "")):
+        with proposing(HostOptions(inventory or os.environ.get(VARIABLE, ""))):
             return verb(project=project, **options)
 
     return inventory_option(help="Inventory file whose store is read.")(with_project)
@@ -348,8 +368,9 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Samples per GPU and step."),
     "row_timeout": click.option("--row-timeout", default=900.0, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of each training mode."),
-    "layout": click.option("--layout", required=True, metavar="DEGREES", callback=layout_of,
-        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp; or a plan's file.yml."),
+    "layout": click.option("--layout", default="dp=all", show_default=True, metavar="DEGREES", callback=layout_of,
+        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp (sequence_parallel). "
+        "dp=all fills the nodes; a file.yml is what gpuops plan saved."),
     "order": click.option("--order", default="tp-cp-ep-dp-pp", show_default=True, metavar="AXES",
         help="Order of the axes in rank numbers, fastest first."),
     "all_nodes": click.option("--include-unhealthy", "--all-nodes", "all_nodes", is_flag=True,

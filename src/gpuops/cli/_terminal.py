@@ -22,7 +22,7 @@ from gpuops.reasons import EXIT_MEANINGS
 
 if TYPE_CHECKING:
     from gpuops.errors import LockedError
-    from gpuops.events import Activity, Event, GateDone, LeftOut, Note, Progress, RoundStarted, StepDone
+    from gpuops.events import Activity, Event, GateDone, JobLine, LeftOut, Note, Progress, RoundStarted, StepDone
     from gpuops.reasons import Excluded
     from gpuops.report.page import Page
 
@@ -215,6 +215,7 @@ class Terminal:
         self.name_width = 0
         self.verbosity = 0
         self.lists_gates = True
+        self.lists_job_lines = True
         self._lock = threading.RLock()  # the log comes from other threads
         self._is_terminal = sys.stderr.isatty()
         self._rounds_began: float | None = None
@@ -253,6 +254,13 @@ class Terminal:
         label = f"{clean(event.host):<{self.name_width}}   {event.gate}"
         if self.lists_gates:
             print_lines(page().labelled(label, clean(event.text), self.name_width + 16))
+
+    def _on_JobLine(self, event: JobLine) -> None:  # noqa: N802
+        from gpuops.report.jobs import job_line
+
+        if self.lists_job_lines:
+            self.clear()
+            print_lines([job_line(event.ranks, event.nodes, event.text)])
 
     def _on_Note(self, event: Note) -> None:  # noqa: N802
         tell(event.text)

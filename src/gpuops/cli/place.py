@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuops.cli._asking import declares
 from gpuops.cli._options import asks, carry_out, reaches
 from gpuops.cli._terminal import Command, Output, exits, shows
 from gpuops.requests import PlaceRequest
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @asks(PlaceRequest)
+@declares
 @click.option("--show", is_flag=True, help="Print the grid even if --svg is given.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the grid as SVG.")
 @shows("table", "json", "svg")
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path | None, *, show: bool) -> None:
     """Assign every rank of a layout to a healthy GPU.
 
-    Tensor-parallel groups stay inside NVLink, adjacent pipeline stages go to nodes that share leaf switches, and data
-    parallelism spans the rest. Excluded nodes and the reasons are listed on stderr. --force overrides rules that only
-    protect speed.
+    The traffic of all axes takes the least time: a job goes into the NVLink domain, rack or unit that it fits best, and
+    what must cross the spine is said. Excluded nodes and the reasons are listed on stderr. --force overrides rules that
+    only protect speed, and lets tp, cp and ep groups be torn. Nodes that are named with their GPUs (gpu[01-04]:8) are
+    not asked, and need no inventory.
     """
     from gpuops.report import grid
     from gpuops.report.svg import grid as drawing

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import words_of
+from gpuops.cli._asking import declares, words_of
 from gpuops.cli._options import asks, carry_out, completes, reaches
 from gpuops.cli._terminal import WithWords, exits, page, print_lines
 from gpuops.requests import PlaceRequest, RenderRequest
@@ -37,9 +37,10 @@ class _Render(WithWords):
 @click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
 @click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job.")
 @click.option("--port", metavar="PORT", type=_port, default=29500, show_default=True, help="Port of the rendezvous.")
-@click.option("--check", is_flag=True, help="Write nothing; check the existing files, including manual edits.")
+@click.option("--check", is_flag=True, help="Write nothing; compare the existing files with what would be written.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as one JSON document as well.")
+@declares
 @reaches(saved=True, saved_inventory=True)
 @click.argument("words", nargs=-1, metavar="[-- SCRIPT ARGS…]", type=click.UNPROCESSED)
 @exits(failed="with --check: the files have a problem")
@@ -49,9 +50,8 @@ def command(
 ) -> int:  # fmt: skip
     """Write launch files for a layout on these nodes.
 
-    Ranks are numbered as each launch system numbers them. The words after -- are the script (train.py) and its
-    arguments. A script in the current directory is written with its full path; any other is looked up in the launch
-    directory. --force overrides rules that only protect speed; --overwrite replaces existing files.
+    The words after -- are the script (train.py), written with its full path if it is in the current directory, and its
+    arguments. Nodes that are named with their GPUs (gpu[01-04]:8) are not asked, and need no inventory.
     """
     from gpuops.operations.launch import model_of
     from gpuops.report import launch as report
@@ -69,7 +69,7 @@ def command(
     for folder, launch in launches.items():
         launch.write(folder, overwrite=overwrite)
         if not as_json:
-            print_lines(report.lines(launch, folder, page()))
+            print_lines(report.lines(launch, folder, page(), is_only=len(launches) == 1))
     if as_json:
         click.echo(report.to_json(launches))
     return 0
@@ -83,8 +83,8 @@ def _command(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check(launches: dict[Path, Launch]) -> int:
     """Print the problems of the files in the launch directories; return 1 if there are any."""
-    from gpuops.report.page import clean
+    from gpuops.report import launch as report
 
     complaints = [line for folder, launch in launches.items() for line in launch.complaints(folder)]
-    print_lines(clean(line) for line in complaints or ["no problems"])
+    print_lines(report.checked(launches, complaints))
     return 1 if complaints else 0

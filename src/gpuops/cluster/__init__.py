@@ -31,6 +31,7 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
+    LaunchRequest,
     LearnProfileRequest,
     OnboardRequest,
     PingRequest,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
     from gpuops.judging import Level
+    from gpuops.launching.outcome import JobRun
     from gpuops.placement import Placement
     from gpuops.planner.estimate import Estimate
     from gpuops.playbook.play import Playbook
@@ -126,7 +128,7 @@ class Cluster(Measurements):
             events=events,
             inventory=document,
             inventory_file=file,
-            options=HostOptions(str(inventory or "")),
+            options=HostOptions(source, limit=limit or ""),
         )
         for warning in document.warnings:
             nodes.note(warning)
@@ -212,7 +214,7 @@ class Cluster(Measurements):
         document = Inventory.open(str(inventory), shared.catalogue.project) if inventory else None
         shared.project = project_beside(shared.project, str(inventory or ""), shared.environment)
         hosts = saved_hosts(folder, document, limit)
-        options = HostOptions(str(inventory or ""), str(folder))
+        options = HostOptions(str(inventory or ""), str(folder), limit=limit or "")
         nodes = nodes_of(hosts, f"{folder}/", "saved", forks=1, events=events, inventory=document, options=options)
         for warning in document.warnings if document else ():
             nodes.note(warning)
@@ -267,7 +269,7 @@ class Cluster(Measurements):
 
     def place(
         self,
-        layout: str,
+        layout: str = "dp=all",
         *,
         order: str = "tp-cp-ep-dp-pp",
         all_nodes: bool = False,
@@ -276,12 +278,16 @@ class Cluster(Measurements):
         facts: Mapping[str, Facts] | None = None,
         measured: Measurement | None = None,
         max_age: float = 600.0,
+        gpus_by_node: Mapping[str, int] | None = None,
     ) -> Placement:
         """Assign every rank of ``layout`` to a GPU of a healthy host; hosts that ``measured`` blames are excluded.
 
-        Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again.
+        Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again. With
+        ``gpus_by_node``, the number of GPUs by host name, no host is asked at all.
         """
-        return self.ask(PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured, max_age))
+        return self.ask(
+            PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured, max_age, gpus_by_node)
+        )
 
     def plan(self, model: Path | Mapping[str, Any], **conditions: Any) -> list[Estimate]:
         """Return the fastest layouts of ``model`` (a ``config.json``) that fit; `PlanRequest` has the conditions."""
@@ -300,6 +306,31 @@ class Cluster(Measurements):
     ) -> Launch:
         """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`."""
         return self.ask(RenderRequest(placement, target, command, name, port, model, force))
+
+    def launch(
+        self,
+        launch: Path | None = None,
+        *,
+        placement: Placement | None = None,
+        command: Sequence[str] = (),
+        name: str = "train",
+        port: int = 29500,
+        workdir: str = "",
+        environment: Mapping[str, str] | None = None,
+        preflight: bool = True,
+        force_busy: Sequence[str] = (),
+        logs: Path | None = None,
+        grace: float = 10.0,
+        dry_run: bool = False,
+    ) -> JobRun:
+        """Start the job of the files in ``launch``, or ``command`` on ``placement``, and return when it has ended.
+
+        The job ends everywhere as soon as a rank fails, a node is lost, or this call is cancelled.
+        """
+        request = LaunchRequest(
+            launch, placement, command, name, port, workdir, environment, preflight, force_busy, logs, grace, dry_run
+        )
+        return self.ask(request)
 
     def provision(
         self,

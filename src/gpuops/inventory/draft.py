@@ -31,12 +31,13 @@ class DraftHost:
 
 
 class Draft:
-    """Groups and hosts in the order of the sources; ``all`` and ``ungrouped`` always exist."""
+    """Groups and hosts in the order of the sources, and warnings; ``all`` and ``ungrouped`` always exist."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.groups = {name: DraftGroup(Where(file)) for name in ("all", "ungrouped")}
         self.hosts: dict[str, DraftHost] = {}
+        self.warnings: list[str] = []
 
     def group(self, name: str, where: Where) -> DraftGroup:
         """Return the group called ``name``; create it if it is new."""

@@ -28,6 +28,9 @@ _YAML = (".yml", ".yaml", ".json")
 _STR = "tag:yaml.org,2002:str"
 _NOT_SOURCES = ("group_vars", "host_vars", "vars_plugins")
 _NOT_SOURCE_SUFFIXES = (".bak", ".cfg", ".md", ".orig", ".pyc", ".pyo", ".retry", ".rpm", ".rst", ".swp", ".txt")
+_SECRETS = ("-----BEGIN ", "PuTTY-User-Key-File-")
+"""The beginnings of a key or certificate: RFC 7468 (PEM), and PuTTY's own format."""
+_NO_INVENTORY = "it contains a key or certificate and is not an inventory"
 _LOOKS_LIKE_YAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
 
 
@@ -47,10 +50,15 @@ class Inventory:
         """
         draft = Draft(str(path))
         for file in _sources(path):
-            _read_file(file, draft)
+            text = read_text(file)
+            if file != path and text.lstrip().startswith(_SECRETS):
+                draft.warnings.append(f"{file}: left out, because {_NO_INVENTORY}")
+            else:
+                _read_file(file, text, draft)
         inventory = cls._resolved(draft, path if path.is_dir() else path.parent)
         if not inventory.hosts and not allow_empty:
-            raise DocumentError(Where(str(path)), 'no hosts; list them under a group: "all: {hosts: {gpu01: }}"')
+            example = '"all: {hosts: {gpu01: }}"' if path.suffix in _YAML else "a line for each under [all]"
+            raise DocumentError(Where(str(path)), f"no hosts; list them under a group: {example}")
         return inventory
 
     @classmethod
@@ -90,7 +98,7 @@ class Inventory:
     def _resolved(cls, draft: Draft, folder: Path) -> Inventory:
         resolver = InventoryResolver(draft, folder)
         check_addresses(resolver.hosts)
-        return cls(resolver.hosts, resolver.groups, resolver.warnings)
+        return cls(resolver.hosts, resolver.groups, [*draft.warnings, *resolver.warnings])
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -167,6 +175,8 @@ def find(name: str, project: Path | None = None, *, folder: Path = Path(), by: s
 
     ``by`` is the variable that names it, for the error if there is no such file.
     """
+    if "\0" in name:
+        raise DocumentError("--inventory", "the name of a file cannot contain a NUL")
     places = [folder / name]
     if project is not None and len(Path(name).parts) == 1:
         places.append(project / "inventory" / name)
@@ -198,8 +208,7 @@ def _sources(path: Path) -> list[Path]:
     return files
 
 
-def _read_file(path: Path, draft: Draft) -> None:
-    text = read_text(path)
+def _read_file(path: Path, text: str, draft: Draft) -> None:
     if os.access(path, os.X_OK):
         raise DocumentError(
             Where(str(path)),
@@ -210,10 +219,15 @@ def _read_file(path: Path, draft: Draft) -> None:
         raise DocumentError(Where(str(path)), "encrypted by ansible-vault; keep secrets in group_vars/ instead")
     if path.suffix == ".toml":
         raise DocumentError(Where(str(path)), "a TOML inventory; gpuops reads YAML and INI")
-    if _is_yaml(path, text):
-        read_yaml(parse(text, str(path)), draft)
-    else:
-        read_ini(text, str(path), draft)
+    try:
+        if _is_yaml(path, text):
+            read_yaml(parse(text, str(path)), draft)
+        else:
+            read_ini(text, str(path), draft)
+    except DocumentError:
+        if any(mark in text for mark in _SECRETS):
+            raise DocumentError(Where(str(path)), _NO_INVENTORY) from None  # what it quotes may be a secret
+        raise
 
 
 def _is_yaml(path: Path, text: str) -> bool:

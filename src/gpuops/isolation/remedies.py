@@ -16,7 +16,7 @@ _OF_A_NODE = (
     (r".+", "clean or replace the optic and cable of {part} at {node} and at its switch port"),
 )
 _MISCOUNTS = "drain {node} and run dcgmi diag -r 3 on GPU {number}: a GPU that computes wrong sums is replaced"
-_BY_ITSELF = ', unless "allreduce loopback" is slow for it too'
+_FAST_BY_ITSELF = ', if "allreduce loopback" finds it fast by itself'
 _GPUDIRECT = "load nvidia-peermem (or use a driver with dma-buf), and disable ACS on the PCIe switches, or the IOMMU"
 _IN_COMMON: Mapping[Kind, str] = {
     "slow": "compare the NCCL version, its NCCL_* settings and the switches' configuration with a cluster that is fast",
@@ -76,8 +76,8 @@ def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
     is_gpu = re.fullmatch(r"gpu\d+", part) is not None
     miscounts = is_gpu and blamed.kind == "wrong"
     sentence = _MISCOUNTS if miscounts else next(text for pattern, text in _OF_A_NODE if re.fullmatch(pattern, part))
-    by_itself = _BY_ITSELF if blamed.kind == "slow" and not is_gpu else ""
-    return sentence.format(node=node, part=part, number=part[3:]) + by_itself
+    condition = _FAST_BY_ITSELF if blamed.kind == "slow" and not is_gpu else ""
+    return sentence.format(node=node, part=part, number=part[3:]) + condition
 
 
 def _alone(blamed: BlamedPart, node: str) -> str:

@@ -22,7 +22,7 @@ def put_in_shadow(checks: Mapping[str, Check], names: Iterable[tuple[str, Where]
     shadow = dict(names)
     for name, where in shadow.items():
         if name not in checks:
-            hint = did_you_mean(name, checks) or "; gpuops checks list"
+            hint = did_you_mean(name, checks) or "; to list them: gpuops checks list"
             raise DocumentError(where, f'no check named "{name}"{hint}')
     return {name: replace(check, shadow=check.shadow or name in shadow) for name, check in checks.items()}
 

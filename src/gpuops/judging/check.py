@@ -123,7 +123,9 @@ def choose(
     only, skip = set(only), set(skip)
     words = set(checks) | {tag for c in checks.values() for tag in c.tags}
     for word in (only | skip) - words:
-        raise ContentError(f'no check or tag named "{word}"{did_you_mean(word, words) or "; gpuops checks list"}')
+        raise ContentError(
+            f'no check or tag named "{word}"{did_you_mean(word, words) or "; to list them: gpuops checks list"}'
+        )
     at_level = [c for c in checks.values() if LEVELS.index(c.level) <= LEVELS.index(level)]
     for tag in only.difference(checks, LEVELS, *(c.tags for c in at_level)):
         needed = min((c.level for c in checks.values() if tag in c.tags), key=LEVELS.index)

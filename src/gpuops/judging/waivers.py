@@ -98,7 +98,7 @@ def _refuse_unknown(node: YamlNode, check: str, known: list[str]) -> None:
     if any(mark in check for mark in "*?["):
         raise node.fail(f'"{check}" is not the name of a check; a waiver is for one check, never for all')
     if check not in known:
-        raise node.fail(f'no check named "{check}"{did_you_mean(check, known) or "; gpuops checks list"}')
+        raise node.fail(f'no check named "{check}"{did_you_mean(check, known) or "; to list them: gpuops checks list"}')
 
 
 def _date(node: YamlNode, today: dt.date) -> dt.date:

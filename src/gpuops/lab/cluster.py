@@ -159,6 +159,11 @@ def inject(folder: Path, faults: Sequence[str]) -> list[LabHost]:
     return _order(folder, {"faults": list(faults)})
 
 
+def end_after(folder: Path, minutes: float) -> list[LabHost]:
+    """Let a running lab stop by itself that many minutes from now."""
+    return _order(folder, {"minutes": minutes})
+
+
 def audit(folder: Path, name: str) -> list[str]:
     """Return everything that was run on host ``name`` since the lab started, one line each."""
     _require_hosts(folder, [name])

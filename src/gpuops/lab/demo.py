@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from gpuops.lab.places import Places
 
 MACHINE = "hgx-h100"
 NODES = 8
@@ -44,18 +46,19 @@ SLOW = "gpu06:mlx5_6:slow-duplex=35"
 """A fault that no other test shows: the port reports its full rate, and ib_write_bw sends in one direction only."""
 
 
-def validate(inventory: Path, report: Path) -> int:
-    """Run ``gpuops validate`` like a user, with the JSON in ``report``; return its exit code."""
-    return _gpuops("validate", "-i", inventory, "-o", report)
+def validate_words(places: Places) -> list[str]:
+    """Return the command that validates the hosts, as a user types it, with the JSON in a file."""
+    return ["gpuops", "validate", "-i", str(places.inventory), "-o", str(places.report)]
 
 
-def all_reduce(inventory: Path, folder: Path) -> int:
-    """Run ``gpuops allreduce`` like a user, with its results saved in ``folder``; return its exit code."""
-    return _gpuops("allreduce", "-i", inventory, "--save", folder)
+def all_reduce_words(places: Places) -> list[str]:
+    """Return the command that measures the hosts, as a user types it, with its results saved."""
+    return ["gpuops", "allreduce", "-i", str(places.inventory), "--save", str(places.figures)]
 
 
-def _gpuops(*words: str | Path) -> int:
-    return subprocess.run([sys.executable, "-m", "gpuops", *map(str, words)], check=False).returncode
+def run(words: Sequence[str]) -> int:
+    """Run a command of gpuops, whether or not it is on PATH; return its exit code."""
+    return subprocess.run([sys.executable, "-m", *words], check=False).returncode
 
 
 def blamed_otherwise(exit_code: int, folder: Path) -> list[str]:

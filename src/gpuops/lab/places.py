@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,16 @@ class Places:
         return self.folder / "state.json"
 
     @property
+    def report(self) -> Path:
+        """The report of the demonstration's validation."""
+        return self.folder / "report.json"
+
+    @property
+    def figures(self) -> Path:
+        """The directory with the results of the demonstration's all-reduce."""
+        return self.folder / "figures"
+
+    @property
     def log(self) -> Path:
         """The log of the background process."""
         return self.folder / "server.log"
@@ -81,7 +92,9 @@ class Places:
 
     def clear(self) -> None:
         """Delete the lab's files, and the directories if nothing else is in them."""
-        for path in (self.inventory, self.key, self.known_hosts, self.bmc_password, self.state, self.log, self.lock):
+        shutil.rmtree(self.figures, ignore_errors=True)
+        mine = (self.inventory, self.key, self.known_hosts, self.bmc_password, self.report)
+        for path in (*mine, self.state, self.log, self.lock):
             path.unlink(missing_ok=True)
         for folder in (self.folder, self.folder.parent):
             try:

@@ -79,6 +79,7 @@ class Lab:
     sandbox: Sandbox
     hosts: dict[str, LabHost] = field(default_factory=dict)
     booted: float = field(default_factory=lambda: time.time() - UP_SECONDS)
+    ends: float = math.inf
 
     def __post_init__(self) -> None:
         """Create the programs that run on several hosts; they remember earlier runs."""
@@ -212,16 +213,22 @@ class Lab:
         self._show(name)
 
     async def control(self, order: Mapping[str, Any]) -> dict[str, object]:
-        """Add faults, clear hosts, or only report; return each host's port and faults."""
+        """Add faults, clear hosts, set when the lab ends, or only report; return each host's port and faults."""
         try:
             changes = self._changes(order)
         except InputError as error:
             return {"error": str(error)}
+        self.end_after(order.get("minutes"))
         for name, faults in changes.items():
             self.set_faults(name, faults)
         if self.places.inventory.exists() and healthy(self.machine).power:
             _hand_out(self, next(iter(self.hosts.values())).listener.port)  # the owner notes down what was rewired
         return {"hosts": {n: {"port": h.listener.port, "faults": h.faults} for n, h in self.hosts.items()}}
+
+    def end_after(self, minutes: float | None) -> None:
+        """Let the lab end that many minutes from now; None changes nothing."""
+        if minutes is not None:
+            self.ends = time.monotonic() + 60 * minutes
 
     def _changes(self, order: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         changes: dict[str, tuple[str, ...]] = dict.fromkeys(order.get("clear", ()), ())
@@ -273,7 +280,8 @@ async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[
     first = next(iter(lab.hosts.values())).listener.port
     _hand_out(lab, first)
     ready({"port": first})
-    await _until_ended(places, settings["minutes"])
+    lab.end_after(settings["minutes"])
+    await _until_ended(lab)
     for host in lab.hosts.values():
         host.listener.close()
 
@@ -322,14 +330,13 @@ def _hand_out(lab: Lab, first_port: int) -> None:
     places.inventory.write_text(text, encoding="utf-8")
 
 
-async def _until_ended(places: Places, minutes: float | None) -> None:
-    """Wait for a signal, until the lab's directory is deleted, or until its ``minutes`` are over."""
-    ends = math.inf if minutes is None else time.monotonic() + 60 * minutes
+async def _until_ended(lab: Lab) -> None:
+    """Wait for a signal, until the lab's directory is deleted, or until its time is over."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)
-    while places.present and time.monotonic() < ends:
+    while lab.places.present and time.monotonic() < lab.ends:
         try:
             await asyncio.wait_for(ended.wait(), _LOOK_SECONDS)
         except asyncio.TimeoutError:

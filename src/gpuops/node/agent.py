@@ -290,14 +290,19 @@ def escalate(jobs, password) -> None:
                 usable = become(again, password)
             else:
                 again.status, again.texts["err"] = 1, [b"sudo: not tried again after a rejected password\n"]
-            if job.status is None or again.status == 0:
+            if job.status is None or again.status == 0 or (job.question["become"] == "if-possible" and ran(again)):
                 job.__dict__.update(again.__dict__)
 
 
 def wants_root(job) -> bool:
     if job.question["become"] == "if-refused":
         return job.status not in (0, 127) and not job.timed_out
-    return job.question["become"] == "always"
+    return job.question["become"] in ("if-possible", "always")
+
+
+def ran(job) -> bool:
+    """Return False if sudo refused: without a password only its own words tell that from a failure of the command."""
+    return not job.state and b"sudo:" not in job.text("err")
 
 
 def become(job, password) -> bool:
@@ -306,6 +311,9 @@ def become(job, password) -> bool:
     The password is written once, at sudo's own prompt (a random text). The command's stdin is written only after the
     command reports that it is running. So sudo never reads it as a password, and the command never reads a password.
     """
+    if not is_there(b"sudo"):   # the exit status 127 would mean that the command itself is not there
+        job.status, job.texts["err"] = 1, [b"sudo: not installed\n"]
+        return True
     prompt = "sudo-%s:" % os.urandom(12).hex()
     passed = "root-%s" % os.urandom(12).hex()
     words = ["sudo", "-S", "-p", prompt] if password else ["sudo", "-n"]

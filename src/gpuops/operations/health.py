@@ -35,7 +35,7 @@ def check_required(catalogue: Catalogue) -> None:
     known = catalogue.checks()
     for profile in catalogue.profiles().values():
         for name in sorted(profile.required - set(known)):
-            hint = did_you_mean(name, known) or "; gpuops checks list"
+            hint = did_you_mean(name, known) or "; to list them: gpuops checks list"
             raise InputError(f'profile {profile.name}: required names no check: "{name}"{hint}')
 
 

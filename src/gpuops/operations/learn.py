@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
+from gpuops.bandwidth import GIB, min_payload_bytes, within_node
 from gpuops.errors import InputError, format_count
 from gpuops.facts import Facts
 from gpuops.judging import Check
-from gpuops.learning import PROBES, kind_of, learn, suggested_name
+from gpuops.learning import PROBES, Learned, kind_of, learn, suggested_name
+from gpuops.operations.past.baselines import WITHIN, measured_here
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Unknown
-from gpuops.profile import FOLDER, NO_PROFILE, Profile
+from gpuops.profile import FOLDER, NO_PROFILE, Expected, Profile
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
 from gpuops.requests import LearnProfileRequest
 from gpuops.results.health import Unmatched
 from gpuops.results.learned import LearnedProfile
+from gpuops.trends.baselines import Baseline
 from gpuops.workspace import Workspace
 
 _MOST_NAMES = 8
 
 
 def learn_profile(work: Workspace, request: LearnProfileRequest) -> LearnedProfile:
-    """Return the profile of the hosts, which must be of one kind; hosts that show no GPU are excluded."""
+    """Return the profile of the hosts, which must be of one kind; hosts that show no GPU are excluded.
+
+    What their all-reduces reached is taken from the store.
+    """
     work = work.of_saved(request.facts)
     gathered = work.nodes.gather(PROBES, "gathering facts", facts=request.facts)
     kinds = {node: kind_of(facts) for node, facts in gathered.values.items()}
@@ -36,7 +43,36 @@ def learn_profile(work: Workspace, request: LearnProfileRequest) -> LearnedProfi
     kind = _only_kind(nodes_by_kind, {**gathered.excluded, **excluded})
     own = {node: gathered.values[node] for node in nodes_by_kind[kind]}
     learned = learn(request.profile_name, kind, own, list(work.catalogue.profiles().values()))
+    reached = measured_here(work, own).get(WITHIN)
+    if reached:
+        learned = _with_bandwidth(work, learned, reached)
     return LearnedProfile(learned, {**gathered.excluded, **excluded}, gathered.interrupted)
+
+
+def _with_bandwidth(work: Workspace, learned: Learned, reached: Baseline) -> Learned:
+    """Return ``learned`` with the least all-reduce bandwidth of a healthy node.
+
+    Nodes that are slower than published machines of their type teach nothing: their shared fault would become the rule.
+    """
+    profile, gpus = learned.profile, learned.profile.get("gpu.count", 0)
+    published = within_node(profile, gpus)
+    algorithm = published.algorithm if published else None if profile.get("nvswitch") else "ring"
+    if algorithm is None or gpus < 2:
+        return learned
+    key = f"allreduce.{algorithm}.{gpus}"
+    if published and published.may_fail and reached.gb_per_s < published.floor_gb_per_s:
+        work.note(
+            f"{key} is not learned: these nodes reached {reached.gb_per_s:.0f} GB/s (median), and healthy machines of "
+            f"this type reach {published.floor_gb_per_s:.0f}"
+        )
+        return learned
+    source = (
+        f"least of a healthy node, from a median of {reached.gb_per_s:.1f} GB/s of {reached.count} nodes with a spread "
+        f"of {reached.spread_gb_per_s:.1f}, measured {reached.oldest:%Y-%m-%d} to {reached.newest:%Y-%m-%d}"
+    )
+    floor = {min_payload_bytes(gpus) // GIB: round(reached.floor_gb_per_s, 1)}
+    values = {**profile.values, key: Expected(floor, source, "measured-here")}
+    return replace(learned, profile=replace(profile, values=values))
 
 
 def unmatched(

@@ -27,6 +27,12 @@ from gpuops.store import Fingerprint, HostEvent, StateChange, Store
 from gpuops.workspace import Workspace
 
 _POLL_SECONDS = 5.0
+_RECORDED = "recorded in gpuops' store only"
+_UNSCHEDULED = Objection(
+    f"{_RECORDED}: gpuops.yml names no scheduler, so nothing keeps new jobs from starting",
+    "set scheduler: slurm, kubernetes or none in gpuops.yml",
+    "incomplete",
+)
 
 
 def admit(work: Workspace, request: AdmitRequest) -> Transition:
@@ -74,13 +80,16 @@ def _objections(
 
 
 def drain(work: Workspace, request: DrainRequest) -> Transition:
-    """Stop new jobs from starting on hosts and wait for running ones; an admitted host becomes ``drained``."""
+    """Stop new jobs from starting on hosts and wait for running ones; an admitted host becomes ``drained``.
+
+    Without a scheduler, that is only recorded; unless the project says that it has none, each host has an objection.
+    """
 
     def next_state(before: HostEvent | None) -> State:
         return "drained" if state_of(before) == "admitted" else state_of(before)
 
-    if work.project.scheduler == "none":
-        work.note("no scheduler is set (scheduler: in gpuops.yml), so nothing keeps new jobs from starting")
+    if work.project.scheduler == "none" and work.project.names_scheduler:
+        work.note(f"{_RECORDED}: with scheduler: none, nothing keeps new jobs from starting")
     names = [host.name for host in work.hosts]
     events: dict[str, HostEvent] = {}
     with work.scheduler() as scheduler:
@@ -107,6 +116,8 @@ def drain(work: Workspace, request: DrainRequest) -> Transition:
     objections = {node: Objection(complaint) for node, complaint in complaints.items()}
     if request.wait:
         objections |= {node: Objection(why) for node, why in busy.items()}
+    if not work.project.names_scheduler:
+        objections |= {host.name: _UNSCHEDULED for host in drained}
     return Transition(events, objections, busy, {}, interrupted=interrupted)
 
 

@@ -2,56 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from gpuops.assessment import lacks_gpus, profile_of
 from gpuops.errors import LayoutError
-from gpuops.facts import Facts
-from gpuops.inventory import Host
 from gpuops.layout import RuleViolation, parse_layout, rule_violations
-from gpuops.operations.health import (
-    Health,
-    check_profiles,
-    failing,
-    health_of,
-    quick_checks,
-    quick_probes,
-    unhealthy_node,
+from gpuops.placement import (
+    NodeShape,
+    Placement,
+    Tier,
+    declared_shape,
+    largest_domain,
+    speeds_of,
+    tier_of,
+    usable_gpus,
 )
-from gpuops.operations.past.recall import blamed, recall
-from gpuops.placement import NodeShape, Placement, largest_domain, shape_of
 from gpuops.placement import place as placed
-from gpuops.probes.host.pcie import pcie
-from gpuops.probes.nvidia.presence import NO_GPU
-from gpuops.probes.nvidia.topo import topo
-from gpuops.probing import Unknown
 from gpuops.reasons import Excluded
 from gpuops.requests import PlaceRequest
 from gpuops.workspace import Workspace
 
-_Shape = NodeShape | Unknown
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """Node that may hold ranks: its health, and its shape or why that is unknown."""
-
-    shape: _Shape
-    health: Health
-
 
 def place(work: Workspace, request: PlaceRequest) -> Placement:
     """Place the layout; raise `LayoutError` if it breaks a rule or does not fit the nodes."""
-    layout, work = parse_layout(request.layout, request.order), work.of_inventory()
-    check_profiles(work.hosts, work.catalogue)
-    candidates, excluded = _candidates(work, request)
-    shapes = [shape for node, shape in candidates.items() if node not in excluded and isinstance(shape, NodeShape)]
+    parse_layout(request.layout, request.order, lambda layout: layout.ranks)  # before any node is asked
+    work = work.of_inventory()
+    shapes, excluded = _nodes(work, request)
+    layout = parse_layout(request.layout, request.order, lambda layout: usable_gpus(layout, shapes))
     object_to(work, rule_violations(layout, gpus_per_domain=largest_domain(shapes) or layout.tp), force=request.force)
-    placement = placed(layout, shapes, allow_fewer=request.allow_fewer, force=request.force)
+    speeds = speeds_of(_measured(request, shapes))
+    placement = placed(layout, shapes, allow_fewer=request.allow_fewer, force=request.force, speeds=speeds)
     for note in placement.notes:
         work.note(note)
     return replace(placement, excluded=excluded)
+
+
+def _measured(request: PlaceRequest, shapes: Iterable[NodeShape]) -> dict[Tier, float]:
+    """Return the median bus bandwidth of a rail over each tier between nodes, in GB/s, as far as it was measured."""
+    shape_by_name = {shape.name: shape for shape in shapes}
+    found: dict[Tier, list[float]] = {}
+    for measured in request.measured.evidence.rounds if request.measured else ():
+        for figure in measured.figures:
+            group = figure.group
+            if figure.gb_per_s and group.rail is not None and shape_by_name.keys() >= set(group.nodes):
+                tier = tier_of([shape_by_name[name] for name in group.nodes])
+                found.setdefault(tier, []).append(figure.gb_per_s)
+    return {tier: statistics.median(found[tier]) for tier in found if tier not in ("node", "domain")}
+
+
+def _nodes(work: Workspace, request: PlaceRequest) -> tuple[list[NodeShape], dict[str, Excluded]]:
+    """Return the nodes that may hold ranks, and those that may not."""
+    if request.gpus_by_node is not None:
+        return _declared(work, request.gpus_by_node), {}
+    from gpuops.operations.candidates import candidates_of  # noqa: PLC0415 - all checks, for nodes that are asked
+
+    return candidates_of(work, request)
+
+
+def _declared(work: Workspace, gpus_by_node: Mapping[str, int]) -> list[NodeShape]:
+    """Return the nodes as the request declares them; no node is asked."""
+    if unknown := gpus_by_node.keys() - {host.name for host in work.hosts}:
+        raise LayoutError(f"{min(unknown)}: not a host of {work.nodes.name}; gpus_by_node needs names of hosts")
+    work.note("no node was asked: NVLink inside each node is assumed, and NICs are left to NCCL")
+    return [declared_shape(host, gpus_by_node[host.name]) for host in work.hosts if host.name in gpus_by_node]
 
 
 def object_to(work: Workspace, violations: Iterable[RuleViolation], *, force: bool) -> None:
@@ -64,60 +78,3 @@ def object_to(work: Workspace, violations: Iterable[RuleViolation], *, force: bo
             refused.append(violation.reason + ("; --force overrides this" if violation.forceable else ""))
     if refused:
         raise LayoutError("; ".join(refused))
-
-
-def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
-    """Return every node that is known, in order, and the excluded nodes with the reasons, which are noted."""
-    candidates, excluded = _recalled(work, request)
-    asked, more = _asked(work.of([host.name for host in work.hosts if host.name not in candidates]), request)
-    candidates, excluded = {**candidates, **asked}, {**excluded, **more}
-    excluded |= _defective(request, candidates)
-    if not (request.all_nodes or request.facts or work.nodes.source == "saved"):
-        excluded |= blamed(work, candidates)
-    for node, shape in candidates.items():
-        if isinstance(shape, Unknown):
-            excluded.setdefault(node, Excluded(node, "unknown", shape.why))
-    work.nodes.note_excluded(excluded.values())
-    return {host.name: candidates[host.name] for host in work.hosts if host.name in candidates}, excluded
-
-
-def _recalled(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
-    """Return the nodes that a recent validation saw, and those of them that failed it."""
-    if request.facts or request.measured or work.nodes.source == "saved":
-        return {}, {}
-    known = recall(work, request.max_age)
-    failed = {} if request.all_nodes else {node: each.fails for node, each in known.items() if each.fails}
-    return {node: each.shape for node, each in known.items()}, {n: unhealthy_node(n, c) for n, c in failed.items()}
-
-
-def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
-    """Return the nodes that answer, and those that do not or that fail a quick check."""
-    if not work.hosts:
-        return {}, {}
-    catalogue = work.catalogue
-    checks = [] if request.all_nodes else quick_checks(catalogue)
-    profiles, waivers = list(catalogue.profiles().values()), work.waivers()
-
-    def candidate(host: Host, facts: Facts) -> _Candidate:
-        shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
-        return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles), waivers))
-
-    gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
-    gathered.raise_if_interrupted()
-    unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()}, waivers)
-    return {node: each.shape for node, each in gathered.values.items()}, {**gathered.excluded, **unhealthy}
-
-
-def _defective(request: PlaceRequest, hosts: Collection[str]) -> dict[str, Excluded]:
-    """Return the hosts that a measurement blames, in part or as a whole."""
-    if request.measured is None:
-        return {}
-    parts: dict[str, list[str]] = {}
-    for accused in request.measured.blame.blamed:
-        for part in (accused.part, *accused.alternatives):
-            host = part.partition(":")[0]
-            if host in hosts:
-                parts.setdefault(host, []).append(part)
-    return {
-        host: Excluded(host, "defective", f"the all-reduce blames {', '.join(names)}") for host, names in parts.items()
-    }

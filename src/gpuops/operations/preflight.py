@@ -27,16 +27,21 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
     """Test the hosts that the command names as the job would use them, then run one all-reduce on them."""
     texts = {} if request.hostfile_text is None else request.hostfile_text
     command = read_command(tuple(request.command), _reader(texts), work.environment)
+    return diagnose(work, command, frozenset(request.force_busy))
+
+
+def diagnose(work: Workspace, command: LaunchCommand, force_busy: frozenset[str]) -> Diagnosis:
+    """Return the `Diagnosis` of ``command``, which has been read or made already."""
     check_profiles(work.hosts, work.catalogue)
     hosts = work.nodes.usable(_named_by(command, work.hosts))
     names = {name for host in work.hosts for name in (host.name, host.address)}
-    force_busy = frozenset(request.force_busy)
     check(work.of(host.name for host in hosts), force_busy)
     log = StepLog()
     log.add("hosts", causes.hosts(command, names), f"{len(hosts)} of the inventory")
     if not hosts:
         return log.diagnosis(command, [])
-    checks, waivers = [check for check in quick_checks(work.catalogue) if _TAG in check.tags], work.waivers()
+    checks, waivers = quick_checks(work.catalogue), work.waivers()
+    prevents = {check.name for check in checks if _TAG in check.tags}
     with work.scheduler() as scheduler, pool_of(work, hosts) as pool, context_of(work, scheduler=scheduler) as context:
         return Preflight(
             command,
@@ -48,6 +53,7 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
             log,
             probes_for(checks),
             lambda facts: waive(assess(checks, facts, profiles_of(hosts, facts, work.catalogue)), waivers),
+            prevents.__contains__,
             _found_faulty(work.of(host.name for host in hosts)),
         ).run()
 

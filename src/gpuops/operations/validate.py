@@ -59,7 +59,7 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
     evidence = replace(evidence, facts=overtime.recalled(work, checks, evidence.facts))
     seconds = time.monotonic() - began
     run = Run(__version__, started_at, work.nodes.name, request.level, seconds, work.invocation)
-    return _judged(work, run, checks, evidence, not_run(known, request))
+    return _judged(work, run, checks, evidence, _answerable(work, known, not_run(known, request), evidence.facts))
 
 
 def _note_unused(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> None:
@@ -122,17 +122,43 @@ def _judged(
     judged_places = {name: places[name] for name in evidence.facts}
     others = [place_of(host) for host in work.unselected]
     waivers = work.waivers()
-    counted = waive(merged(assess(checks, evidence.facts, chosen), evidence.of_tests), waivers)
+    found = assess(checks, evidence.facts, chosen, may_fork=work.nodes.source == "saved")
+    counted = waive(merged(found, evidence.of_tests), waivers)
     verdicts = fold_common(counted, judged_places, {c.name: c for c in checks}, others)
     verdicts += expired(work.expired_waivers())
     verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places, others)
-    outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **without_gpus(evidence.facts, chosen)}
+    bare = without_gpus(evidence.facts, chosen)
+    outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **bare}
     outcomes = {name: outcomes[name] for name in hosts}
     report = build(run, outcomes, verdicts)
     judged = {name: evidence.facts[name] for name, outcome in outcomes.items() if isinstance(outcome, Profile)}
     report = replace(report, unmatched=unmatched(checks, judged, chosen))
-    report = replace(report, unused_waivers=tuple(unused(counted, waivers)), not_run=levels_not_run)
+    report = replace(
+        report,
+        unused_waivers=tuple(unused(counted, waivers)),
+        not_run={} if bare.keys() == chosen.keys() else levels_not_run,
+    )
     return replace(report, facts=evidence.facts, interrupted=evidence.interrupted)
+
+
+def _answerable(
+    work: Workspace, checks: Mapping[str, Check], by_level: Mapping[Level, tuple[str, ...]], facts: Mapping[str, Facts]
+) -> dict[Level, tuple[str, ...]]:
+    """Return the checks of higher levels that can run here: saved answers must include what they need.
+
+    One of the nodes tells, because the answers of all were saved by the same command.
+    """
+    if work.nodes.source != "saved" or not facts:
+        return dict(by_level)
+    higher = [checks[name] for names in by_level.values() for name in names]
+    saved = work.nodes.only([next(iter(facts))]).gather(probes_for(higher)).values
+    values = next(iter(saved.values())).values if saved else {}
+    can_run = {check.name for check in higher if all(probe.name in values for probe in check.needs)}
+    lacking = [check.name for check in higher if check.name not in can_run]
+    if lacking:
+        work.note(f"the saved answers lack what these checks of higher levels need: {', '.join(lacking)}")
+    kept = {level: tuple(name for name in names if name in can_run) for level, names in by_level.items()}
+    return {level: names for level, names in kept.items() if names}
 
 
 def not_run(checks: Mapping[str, Check], request: ValidateRequest) -> dict[Level, tuple[str, ...]]:

@@ -67,6 +67,15 @@ def largest_domain(shapes: Iterable[NodeShape]) -> int:
     return max(Counter(shape.nvlink_domain(gpu) for shape in shapes for gpu in shape.gpus).values(), default=0)
 
 
+def declared_shape(host: Host, gpus: int) -> NodeShape:
+    """Return the shape of a host that was not asked: ``gpus`` GPUs in one NVLink domain, with unknown links and NICs.
+
+    Its rack and its leaves are those that the inventory declares.
+    """
+    shapes = (GpuShape(index, "", "", None, None, 0) for index in range(gpus))
+    return NodeShape(host.name, host.address, tuple(shapes), _leaves(host), host.rack, host.name)
+
+
 def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
     """Return the shape of ``host``; `Unknown` if its GPUs or links are unknown. GPUs split by MIG do not count."""
     smi_report, matrix = facts[smi], facts[topo]
@@ -85,11 +94,15 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         host.name,
         host.address,
         tuple(_gpus(host, usable, matrix, _numa_nodes(usable, matrix, facts))),
-        tuple(sorted({port.leaf for port in host.fabric.values() if port.leaf})),
+        _leaves(host),
         host.rack,
         _domain(host.name, usable),
         _links(matrix),
     )
+
+
+def _leaves(host: Host) -> tuple[str, ...]:
+    return tuple(sorted({port.leaf for port in host.fabric.values() if port.leaf}))
 
 
 def _unusable_names(ports: Mapping[str, Port], matrix: Topology) -> str:

@@ -20,12 +20,12 @@ class Constants:
 
     gemm: Mapping[Generation, float] = field(
         default_factory=lambda: {
-            "volta": 0.79,
+            "volta": 0.88,
             "turing": 0.79,
-            "ampere": 0.87,
+            "ampere": 0.83,
             "ada": 0.84,
-            "hopper": 0.84,
-            "blackwell": 0.80,
+            "hopper": 0.80,
+            "blackwell": 0.765,
         },
         hash=False,
     )
@@ -33,32 +33,37 @@ class Constants:
         default_factory=lambda: {
             "volta": 0.30,
             "turing": 0.30,
-            "ampere": 0.33,
+            "ampere": 0.34,
             "ada": 0.33,
-            "hopper": 0.30,
-            "blackwell": 0.35,
+            "hopper": 0.22,
+            "blackwell": 0.23,
         },
         hash=False,
     )
-    low_precision: float = 0.92
-    half_tokens: float = 270.0
+    before_flash: float = 0.94
+    low_precision: float = 1.1
+    half_tokens: float = 280.0
     odd_tile: float = 0.71
+    half_sequence: float = 900.0
+    fused_attention: float = 1.3
     unfused_attention: float = 0.55
+    odd_head: float = 6.0
     score_passes: float = 3.3
-    elementwise_passes: float = 15.0
+    elementwise_passes: float = 16.0
     launch_us: float = 60.0
-    tp_exposed: float = 0.7
+    tp_exposed: float = 0.8
     tp_exposed_overlapped: float = 0.36
+    p2p_efficiency: float = 0.7
     dp_hidden: float = 0.8
-    zero3_unhidden: float = 0.1
-    deepspeed_zero3: float = 0.07
+    zero3_unhidden: float = 0.17
+    deepspeed_zero3: float = 0.085
     optimizer_bytes: float = 36.0
-    fixed_ms: float = 80.0
-    expert_imbalance: float = 1.15
-    expert_half_tokens: float = 270.0
-    expert_passes: float = 10.0
-    expert_exposed: float = 0.8
-    expert_launch_us: float = 300.0
+    fixed_ms: float = 100.0
+    expert_imbalance: float = 2.1
+    expert_half_tokens: float = 80.0
+    expert_passes: float = 1.0
+    expert_exposed: float = 0.2
+    expert_launch_us: float = 870.0
     offload_adam_gb_per_s: float = 60.0
     scale: float = 1.0
 

@@ -53,7 +53,14 @@ _MATMUL_BY_GENERATION: Mapping[Generation, Mapping[str, float]] = {
     "blackwell": {"fp16": 0.776, "fp8": 0.763, "fp4": 0.70},
 }
 """By precision; Volta, Turing, Ada and fp4 are our own guesses, since the table has no figure for them."""
-_MATMUL = {"GB200": {"fp16": 0.729, "fp8": 0.763, "fp4": 0.70}, "GB300": {"fp16": 0.729, "fp8": 0.763, "fp4": 0.70}}
+_MATMUL = {
+    "H100-96GB": {
+        "fp16": 0.68,
+        "fp8": 0.60,
+    },  # √(500 W / 700 W) of what the same chip reaches at 700 W: our own estimate
+    "GB200": {"fp16": 0.729, "fp8": 0.763, "fp4": 0.70},
+    "GB300": {"fp16": 0.729, "fp8": 0.763, "fp4": 0.70},
+}
 _PATTERNS = {
     "A100-40GB": r"A100.*40GB|A100-SXM$",
     "A100-80GB": r"A100",

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuops.errors import InputError, did_you_mean
-from gpuops.report.formats import table
 from gpuops.report.output import check_directory, write
 from gpuops.report.page import Page
 from gpuops.results.health import Report
@@ -60,7 +59,8 @@ def publish(report: Report, form: str, formats: Mapping[Path, str], page: Page) 
     for path, text in texts.items():
         write(text, path)
     if form == "table":
-        return table.render(report, page)
+        table: str = _format(form).render(report, page)
+        return table
     return "" if formats else render(form, report)
 
 

@@ -10,7 +10,7 @@ from gpuops.results.bundles import Bundles
 
 _WORDS = {
     "not_installed": "not installed",
-    "absent": "not there",
+    "absent": "does not exist",
     "refused": "needs root",
     "timed_out": "timed out",
     "too_large": "too large",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuops.render import Launch
@@ -16,8 +17,18 @@ def to_json(launches: Mapping[Path, Launch]) -> str:
     return json.dumps({"schema": "gpuops.launches/1", "launches": documents}, indent=1)
 
 
-def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:
-    """Yield the files, folded by template, and the command that starts the job, unwrapped."""
+def checked(launches: Mapping[Path, Launch], complaints: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong in the folders of the launches, then what was not checked."""
+    yield from map(clean, complaints or ["no problems"])
+    for folder, launch in launches.items():
+        yield from (f"not checked: {clean(line)}" for line in launch.unchecked(folder))
+
+
+def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> Iterator[str]:
+    """Yield the files, folded by template, and the command that starts the job, unwrapped.
+
+    If it is not the only launch, the command runs in a subshell: the directory of the next one is relative, too.
+    """
     name = clean(folder)
     yield f"{launch.target.name}  {name}/"
     for template in launch.target.files:
@@ -28,4 +39,5 @@ def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:
     if launch.target.note:
         yield from page.labelled("  note: ", launch.target.note, indent=8)
     if launch.start:
-        yield f"start: cd {name} && {clean(launch.start)}"
+        start = f"cd {shlex.quote(name)} && {clean(launch.start)}"
+        yield f"start: {start if is_only else f'({start})'}"

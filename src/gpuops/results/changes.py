@@ -102,7 +102,8 @@ def history_document(history: History) -> dict[str, Any]:
 @history_document.register
 def _(history: FleetHistory) -> dict[str, Any]:
     records = {kind: [_failures(each) for each in getattr(history, kind)] for kind in ("nodes", "parts", "models")}
-    return {"schema": "gpuops.fleet-history/1", "runs": history.runs, **records}
+    never = list(history.never_reached)
+    return {"schema": "gpuops.fleet-history/1", "runs": history.runs, "never_reached": never, **records}
 
 
 def _failures(record: FailureRecord) -> dict[str, Any]:

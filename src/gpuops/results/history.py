@@ -19,7 +19,7 @@ from gpuops.store.records import (
     KeptRun,
     KeptVisit,
     Visit,
-    is_gone,
+    sort_changes,
 )
 
 FAILING = "fail"
@@ -59,31 +59,19 @@ def compare(
     before: KeptRun,
     after: KeptRun,
     visits: tuple[Mapping[str, KeptVisit], Mapping[str, KeptVisit]],
-    findings: Mapping[int, KeptFinding],
+    findings: Sequence[KeptFinding],
     moved: Iterable[KeptPart] = (),
 ) -> RunDiff:
-    """Compare what two runs saw; ``findings`` are those of both by number."""
+    """Compare what two runs saw; ``findings`` are those of the time between them."""
     old, new = visits
-    both = [node for node in new if node in old]
-    was, now = (
-        {findings[n].key: findings[n] for node, v in side.items() if node in {*both, FLEET} for n in v.findings}
-        for side in visits
-    )
-    seen = {node: visit.visit for node, visit in new.items()}
-    ended = [finding for key, finding in was.items() if key not in now]
-    gone = tuple(finding for finding in ended if is_gone(finding, seen))
-    changes = Changes(
-        before,
-        tuple(finding for key, finding in now.items() if key not in was),
-        tuple(finding for key, finding in now.items() if key in was),
-        gone,
-        tuple(finding for finding in ended if finding not in gone),
-    )
-    statuses = {node: (old[node].visit.status, new[node].visit.status) for node in both if node != FLEET}
+    both = [node for node in new if node in old and node != FLEET]
+    seen = {number for visit in new.values() for number in visit.findings}
+    found = sort_changes(findings, dict.fromkeys(both, before.number), after.number, seen)
+    statuses = {node: (old[node].visit.status, new[node].visit.status) for node in both}
     return RunDiff(
         before,
         after,
-        changes,
+        Changes(before, **found, no_longer_assessed=()),
         {node: pair for node, pair in statuses.items() if pair[0] != pair[1]},
         tuple(part for part in moved if part.node in both),
         tuple(node for node in old if node not in new and node != FLEET),
@@ -202,12 +190,16 @@ def _days(a: dt.datetime, b: dt.datetime) -> float:
 
 @dataclass(frozen=True)
 class FleetHistory:
-    """Failures of all nodes, of parts that failed, and of models, over ``runs`` runs."""
+    """Failures of all nodes, of parts that failed, and of models, over ``runs`` runs.
+
+    ``never_reached`` are the nodes that answered in none of them.
+    """
 
     runs: int
     nodes: tuple[FailureRecord, ...]
     parts: tuple[FailureRecord, ...]
     models: tuple[FailureRecord, ...]
+    never_reached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

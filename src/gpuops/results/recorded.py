@@ -28,6 +28,7 @@ from gpuops.results.repair import Repair
 from gpuops.secret import redact
 from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
+_NOT_JUDGED = "the fix did not finish, so the check did not run again"
 ALL_REDUCE = "all-reduce-bandwidth"
 """The check whose findings a measurement has, too."""
 SHADOW = "shadow "
@@ -51,9 +52,12 @@ def _(result: Report, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:
 
 
 @record.register
-def _(result: Repair, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:  # noqa: ARG001
+def _(result: Repair, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord | None:  # noqa: ARG001
+    if result.record is None and not result.verdicts and not result.excluded:
+        return None  # a preview changes nothing and judges nothing
     left = {node: objection.why for node, objection in result.blocked.items()}
     left |= {node: excluded.why for node, excluded in result.excluded.items()}
+    tried = {step.node: Visit("unknown", _NOT_JUDGED) for step in (result.record.results if result.record else ())}
     judged = {
         verdict.node: Visit(
             verdict.status,
@@ -63,7 +67,7 @@ def _(result: Repair, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:  
         for verdict in result.verdicts
         if verdict.node
     }
-    return replace(run, verb="fix", level=result.check, nodes={**_left_out(left), **judged})
+    return replace(run, verb="fix", level=result.check, nodes={**tried, **_left_out(left), **judged})
 
 
 @record.register

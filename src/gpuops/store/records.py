@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -151,6 +151,42 @@ def is_gone(finding: KeptFinding, visits: Mapping[str, Visit], fleet_checks: Col
     return looked.issuperset(finding.nodes) if finding.nodes else bool(looked)
 
 
+def sort_changes(
+    findings: Sequence[KeptFinding], before: Mapping[str, int], after: int, seen: Collection[int]
+) -> dict[str, tuple[KeptFinding, ...]]:
+    """Return what became of findings between two runs: those that are ``new``, ``continuing``, ``gone`` and ``unseen``.
+
+    ``before`` has the nodes, each with the run that it is compared with (0: none), ``seen`` the numbers of the findings
+    that run ``after`` saw. A run in between, such as that of a fix, may have seen that a finding was gone.
+    """
+    now = {finding.key: finding for finding in findings if finding.number in seen and _is_on(finding, before)}
+    was = {finding.key: finding for finding in findings if _was_open(finding, before)}
+    ended = [finding for key, finding in was.items() if key not in now]
+    has_passed = {finding.key: finding.gone_run is not None and finding.gone_run <= after for finding in ended}
+    return {
+        "new": tuple(finding for key, finding in now.items() if key not in was),
+        "continuing": tuple(finding for key, finding in now.items() if key in was),
+        "gone": tuple(finding for finding in ended if has_passed[finding.key]),
+        "unseen": tuple(finding for finding in ended if not has_passed[finding.key]),
+    }
+
+
+def _is_on(finding: KeptFinding, nodes: Collection[str]) -> bool:
+    """Return True if the finding is on one of ``nodes``; if it is one of the fleet, on any of its nodes."""
+    if finding.key.node != FLEET:
+        return finding.key.node in nodes
+    return not finding.nodes or any(node in nodes for node in finding.nodes)
+
+
+def _was_open(finding: KeptFinding, before: Mapping[str, int]) -> bool:
+    """Return True if the run ``before`` left the finding open; of one of the fleet, the latest run of its nodes."""
+    if not _is_on(finding, before):
+        return False
+    nodes = [finding.key.node] if finding.key.node != FLEET else finding.nodes or before
+    since = max((before[node] for node in nodes if node in before), default=0)
+    return finding.first_run <= since and (finding.gone_run is None or finding.gone_run > since)
+
+
 @dataclass(frozen=True)
 class KeptPart:
     """A part in one slot of one node, from the first run that saw it there to the last; ``is_there`` if it still is."""
@@ -189,9 +225,9 @@ class KeptLink:
 
 @dataclass(frozen=True)
 class Changes:
-    """Findings of a run compared with the nodes' findings before it.
+    """Findings of a run compared with those of each node in its run before, of the same verb.
 
-    ``gone``: the check passed now. ``unseen``: findings from before whose checks could not look, or were not asked.
+    ``gone``: the check has passed since. ``unseen``: those of before whose checks could not look, or were not asked.
     ``since`` is the latest earlier run of the same verb that saw one of these nodes; None if there is none.
     ``no_longer_assessed`` are the nodes that too little is known about now, though they were assessed in their run
     before, or had none.

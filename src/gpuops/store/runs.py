@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuops.store.database import Database
@@ -29,6 +29,7 @@ from gpuops.store.records import (
     SeenPart,
     Visit,
     is_gone,
+    sort_changes,
 )
 
 _SUMMARY = (
@@ -51,6 +52,10 @@ _EMPTY_SLOT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND node = ? AND slo
 _TAKE_OUT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND serial = ? AND kind = ?"
 _WATCHED = (
     "INSERT INTO nodes VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET last_at = excluded.last_at, visits = visits + 1"
+)
+_REACHED = (
+    "SELECT DISTINCT v.node FROM visits v JOIN records r ON r.number = v.record WHERE v.boot != ''"
+    " OR v.status IN ('pass', 'warn') OR (v.status = 'fail' AND r.verb IN ('validate', 'fix', 'allreduce'))"
 )
 _DELETE_OLDEST = (  # a twentieth of them at a time
     "DELETE FROM records WHERE number IN"
@@ -77,24 +82,26 @@ class Runs(Database):
             number = self._insert(record)
             at = _text(record.began)
             sightings = {node: visit.findings for node, visit in record.nodes.items()} | {FLEET: record.fleet}
-            changes: dict[str, list[KeptFinding]] = {"new": [], "continuing": [], "gone": [], "unseen": []}
-            for node, findings in sightings.items():
-                for kind, finding in self._track(node, findings, record, number, at):
-                    changes[kind].append(finding)
-            seen = [finding for kind in ("new", "continuing") for finding in changes[kind]]
+            seen = {node: self._track(node, found, record, number, at) for node, found in sightings.items()}
             for node, visit in record.nodes.items():
-                self._insert_visit(node, number, visit, [f.number for f in seen if f.key.node == node])
+                self._insert_visit(node, number, visit, seen[node])
                 self._track_parts(node, visit.parts, number, at)
                 self._database.execute(_WATCHED, (node, at, at))
             if record.fleet:
-                shared = [f.number for f in seen if f.key.node == FLEET]
-                self._insert_visit(FLEET, number, Visit(""), shared)
+                self._insert_visit(FLEET, number, Visit(""), seen[FLEET])
             self._database.executemany(
                 "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)",
                 [(number, *sorted((x.a, x.b)), x.rail, x.gb_per_s, x.expected_gb_per_s) for x in record.links],
             )
-        found = {kind: tuple(findings) for kind, findings in changes.items()}
+            found = self._changes({node: run for node, (run, _) in before.items()}, number, seen.values())
         return number, Changes(since, **found, no_longer_assessed=tuple(lost))
+
+    def _changes(
+        self, before: Mapping[str, int], run: int, seen: Iterable[Iterable[int]]
+    ) -> dict[str, tuple[KeptFinding, ...]]:
+        oldest = min(filter(None, before.values()), default=run)
+        numbers = {number for own in seen for number in own}
+        return sort_changes(self.findings_between(oldest, run), before, run, numbers)
 
     def _previous(self, node: str, verb: str) -> tuple[int, str]:
         """Return the latest run of ``verb`` that saw ``node``, and the node's status then; 0 if there is none."""
@@ -117,38 +124,31 @@ class Runs(Database):
         )
         return int(cursor.lastrowid or 0)
 
-    def _track(
-        self, node: str, findings: Sequence[SeenFinding], record: RunRecord, run: int, at: str
-    ) -> Iterator[tuple[str, KeptFinding]]:
-        """Yield each finding on ``node``, open before or seen now, as new, continuing, gone or unseen."""
+    def _track(self, node: str, findings: Sequence[SeenFinding], record: RunRecord, run: int, at: str) -> list[int]:
+        """Save what was found on ``node``, and which earlier findings are gone; return the numbers of the former."""
         was_open = {finding.key: finding for finding in self._findings("WHERE node = ? AND gone IS NULL", node)}
-        for seen in {finding.key: finding for finding in findings}.values():
-            known = was_open.pop(seen.key, None)
-            yield ("continuing" if known else "new"), self._see(seen, known, run, at)
+        seen = {finding.key: finding for finding in findings}
         for old in was_open.values():
-            if is_gone(old, record.nodes, record.fleet_checks):
+            if old.key not in seen and is_gone(old, record.nodes, record.fleet_checks):
                 self._database.execute("UPDATE findings SET gone = ?, gone_at = ? WHERE id = ?", (run, at, old.number))
-                yield "gone", next(self._findings("WHERE id = ?", old.number))
-            elif node != FLEET or record.nodes.keys() & {*old.nodes}:
-                yield "unseen", old
+        return [self._see(finding, was_open.get(finding.key), run, at) for finding in seen.values()]
 
-    def _see(self, seen: SeenFinding, known: KeptFinding | None, run: int, at: str) -> KeptFinding:
+    def _see(self, seen: SeenFinding, known: KeptFinding | None, run: int, at: str) -> int:
+        """Save one finding, in its row if it is ``known``; return the number of the row."""
         told = (seen.status, seen.severity, seen.message, seen.fix, json.dumps(seen.nodes), run, at)
         if known:
-            number = known.number
             self._database.execute(
                 "UPDATE findings SET status = ?, severity = ?, message = ?, fix = ?, nodes = ?, last = ?, last_at = ?,"
                 " times = times + 1 WHERE id = ?",
-                (*told, number),
+                (*told, known.number),
             )
-        else:
-            cursor = self._database.execute(
-                "INSERT INTO findings (node, check_name, part, code, status, severity, message, fix, nodes, last,"
-                " last_at, first, first_at, times) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
-                (*seen.key, *told, run, at),
-            )
-            number = int(cursor.lastrowid or 0)
-        return next(self._findings("WHERE id = ?", number))
+            return known.number
+        cursor = self._database.execute(
+            "INSERT INTO findings (node, check_name, part, code, status, severity, message, fix, nodes, last,"
+            " last_at, first, first_at, times) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+            (*seen.key, *told, run, at),
+        )
+        return int(cursor.lastrowid or 0)
 
     def _insert_visit(self, node: str, run: int, visit: Visit, findings: Sequence[int]) -> None:
         names = sorted(visit.figures)
@@ -237,6 +237,10 @@ class Runs(Database):
         where = f"WHERE {' AND '.join(tests)}" if tests else ""
         return list(self._findings(f"{where} ORDER BY id", *([] if node is None else [node])))
 
+    def findings_between(self, before: int, after: int) -> list[KeptFinding]:
+        """Return the findings that run ``before`` left open, and those that came since, ``after`` included."""
+        return list(self._findings("WHERE first <= ? AND (gone IS NULL OR gone > ?) ORDER BY id", after, before))
+
     def findings_by_number(self, numbers: Iterable[int]) -> dict[int, KeptFinding]:
         """Return the findings of these numbers."""
         return {f.number: f for number in numbers for f in self._findings("WHERE id = ?", number)}
@@ -244,6 +248,10 @@ class Runs(Database):
     def watched(self) -> dict[str, tuple[dt.datetime, dt.datetime, int]]:
         """Return the first and the last visit of each node, and the number of its visits."""
         return dict(self._read("SELECT node, first_at, last_at, visits FROM nodes ORDER BY node", (), _watched))
+
+    def reached(self) -> set[str]:
+        """Return the nodes that answered in a run; where a run failed because a node did not, it has no boot either."""
+        return set(self._read(_REACHED, (), str))
 
     def parts(self, serial: str) -> list[KeptPart]:
         """Return every slot that the part with this serial number was in, the oldest first."""

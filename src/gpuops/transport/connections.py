@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
-
-import paramiko
+from typing import TYPE_CHECKING, Protocol
 
 from gpuops.cancellation import CancelToken
 from gpuops.errors import ClosedError
@@ -20,7 +18,9 @@ from gpuops.transport.agent import AgentTransport
 from gpuops.transport.local import open_local
 from gpuops.transport.openssh import ControlMasters, open_openssh
 from gpuops.transport.settings import Settings, resolve
-from gpuops.transport.ssh import NodeConnection, SshTransport
+
+if TYPE_CHECKING:
+    from gpuops.transport.ssh import NodeConnection
 
 Hops = tuple[Settings, ...]
 """Jump hosts in order, the first one being the closest to this machine."""
@@ -159,6 +159,8 @@ class Group:
             return open_openssh(host, settings, self.masters)
         for warning in settings.known_hosts.warnings:
             self._connections.note(warning)
+        from gpuops.transport.ssh import NodeConnection, SshTransport
+
         return SshTransport(host, NodeConnection(host.name, settings, self.gateway(hops)))
 
     def gateway(self, hops: Hops) -> NodeConnection | None:
@@ -202,6 +204,8 @@ class Gateways:
         """
         if not hops:
             return None
+        from gpuops.transport.ssh import NodeConnection
+
         before = self.connection(hops[:-1], group)
         with self._lock:
             connection, groups = self._shared.get(hops, (None, set()))
@@ -234,6 +238,8 @@ def _close_all(closers: Sequence[Callable[[], None]], ends: float) -> None:
         waiting.put(closer)
 
     def work() -> None:
+        import paramiko
+
         while True:
             try:
                 closer = waiting.get_nowait()

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-
-import paramiko
+from typing import TYPE_CHECKING
 
 from gpuops.document import exists, read_bytes, regular
 from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.permissions import others_may_write
 from gpuops.transport.known_hosts import DEFAULT_FILES, KnownHosts, load, lookup_name
+
+if TYPE_CHECKING:
+    import paramiko
 
 DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _HARMLESS = frozenset(
@@ -92,7 +94,7 @@ def resolve(host: Host, *, connect_seconds: float | None = None, config_file: st
 
 def _number(host: Host, merged: Mapping[str, object], key: str, default: int) -> int:
     value = str(merged.get(key, default))
-    if not value.isdigit():
+    if not value.isdecimal() or len(value) > 9:
         raise InputError(f'{host.name}: {key} "{value}" in its SSH configuration is not a number')
     return int(value)
 
@@ -192,6 +194,8 @@ def _config(path: str) -> paramiko.SSHConfig | None:
     lines = list(_config_lines(path))
     if not lines:
         return None
+    import paramiko
+
     try:
         return paramiko.SSHConfig.from_text("\n".join(lines))
     except (paramiko.ConfigParseError, ValueError) as error:

@@ -29,7 +29,13 @@ limit() {
     else "$@"
     fi
 }
-root() { seconds=$1; shift; [ "$(id -u)" = 0 ] || set -- sudo -n -- "$@"; limit "$seconds" "$@"; }
+root() {
+    seconds=$1; shift
+    if [ "$(id -u)" = 0 ]; then limit "$seconds" "$@"
+    elif command -v sudo >/dev/null 2>&1; then limit "$seconds" sudo -n -- "$@"
+    else echo "sudo: not installed" >&2; return 1
+    fi
+}
 show() {
     if { text=$(cat "$1" && echo .); } 2>/dev/null; then printf '%s\0%s\0' "$1" "${text%.}"
     elif ls "$1/" >/dev/null 2>&1; then printf '%s\0%s\0' "$1" "$(readlink "$1" 2>/dev/null)"
@@ -80,7 +86,7 @@ def _line(question: NodeQuestion) -> str:
     seconds = math.ceil(question.timeout_seconds)
     plain = f"limit {seconds} {shlex.join(question.words)}"
     root = f"root {seconds} {shlex.join(question.root_words or question.words)}"
-    return {"never": plain, "if-refused": f"{plain} || {root}", "always": root}[question.become]
+    return {"never": plain, "if-refused": f"{plain} || {root}", "if-possible": root, "always": root}[question.become]
 
 
 def _stdin(question: NodeQuestion) -> str:

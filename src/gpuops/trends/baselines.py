@@ -12,6 +12,9 @@ MOST_DAYS = 90.0
 """Older figures weigh nothing: drivers, firmware and cables have changed since; a choice."""
 FEWEST = 3
 """Nodes or pairs: with two that differ, it is unknown which one is usual."""
+MOST_SPREADS, LEAST_MARGIN = 4.0, 0.05
+"""A healthy node is this many spreads below the median in 1 of 30,000 (normal distribution); the margin is at least
+this fraction of the median, because one afternoon's figures are closer to each other than those of a year. A choice."""
 _DAY = 86400.0
 
 
@@ -27,6 +30,11 @@ class Baseline:
     count: int
     oldest: dt.datetime
     newest: dt.datetime
+
+    @property
+    def floor_gb_per_s(self) -> float:
+        """The lowest figure that a healthy node or pair reaches."""
+        return self.gb_per_s - max(MOST_SPREADS * self.spread_gb_per_s, LEAST_MARGIN * self.gb_per_s)
 
 
 def baseline(figures: Iterable[tuple[dt.datetime, float]], now: dt.datetime) -> Baseline | None:

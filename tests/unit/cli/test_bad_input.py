@@ -61,7 +61,7 @@ WRONG_WORDS = {
     "forks that are no number": (["-f", "x"], r'"x" is not a valid integer$'),
     "negative timeout": (["--connect-timeout", "-3"], r'"--connect-timeout": -3.0 is not in the range x>0'),
     "two patterns": (["-i", "prod.yml", "gpu01", "gpu02"], r'unexpected argument "gpu02".*: gpu01,gpu02$'),
-    "limit without inventory": (["--limit", "gpu01"], r"no inventory is named"),
+    "limit without inventory": (["--limit", "gpu01"], r"no inventory given"),
 }
 
 

@@ -137,7 +137,7 @@ def test_explain_shows_the_files_that_a_check_reads(project, gpuops):
     ("words", "sentence"),
     [
         (["fan-turns"], 'gpuops: no check named "fan-turns"; did you mean "fans-turn"?\n'),
-        (["zzz"], 'gpuops: no check named "zzz"; gpuops checks list\n'),
+        (["zzz"], 'gpuops: no check named "zzz"; to list them: gpuops checks list\n'),
         (["fans-turn", "--profile", "bax"], 'gpuops: no profile named "bax"; did you mean "box"?\n'),
     ],
 )

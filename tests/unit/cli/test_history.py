@@ -16,7 +16,7 @@ from gpuops.report.past.history import fleet_lines, sparkline, to_csv
 from gpuops.report.past.wording import format_days
 from gpuops.results.history import FailureRecord, FleetHistory
 from gpuops.store import Runs
-from gpuops.store.records import SeenLink, SeenPart
+from gpuops.store.records import SeenLink, SeenPart, Visit
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
@@ -105,6 +105,17 @@ def test_fleet_history_fits_its_table_and_promises_a_rate_when_it_is_short(tmp_p
     assert "median gap" not in shown
     assert "1 GPU NVIDIA H100, 1 HCA MT4129" in text(tmp_path, "why", "n1")
     assert "(2 runs in 15 min)" in text(tmp_path, "why", "n1")
+
+
+def test_a_node_that_never_answered_is_not_said_to_have_never_failed(tmp_path):
+    (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
+    refused = Visit("unknown", "unreachable: refused", checks={"reach": "fail"})
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(n1=visit(), n2=refused, n3=Visit("unknown", boot="b1")))
+        runs.save(record(1, verb="preflight", n2=Visit("fail", "reach: refused")))
+    assert "2 runs of 3 nodes; 2 never failed; never reached: n2" in text(tmp_path, "history")
+    shown = run_gpuops("history", "-i", "prod.yml", "--json", cwd=tmp_path).stdout
+    assert json.loads(shown)["never_reached"] == ["n2"]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_the_scheduler_is_asked_for_our_own_job_and_hung_up_in_the_end(project, 
         return schedulers[-1]
 
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    monkeypatch.setattr("gpuops.workspace.ProjectScheduler", make_scheduler)
+    monkeypatch.setattr("gpuops.lifecycle.scheduler.ProjectScheduler", make_scheduler)
     gpuops(*words)
     assert [(scheduler.own_job, scheduler.transport._closed) for scheduler in schedulers] == [("17", True)]
 
@@ -198,9 +198,16 @@ def test_another_thread_may_cancel_a_wait_for_jobs(project):
     assert stop.value.partial.interrupted
 
 
-def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_reported(project, gpuops):
+def test_a_drain_that_no_scheduler_carries_out_is_recorded_and_not_called_done(project, gpuops):
     (project / "gpuops.yml").write_text("inventory: inventory.yml\n")
-    assert "no scheduler is set (scheduler: in gpuops.yml)" in gpuops("drain", HERE, "--reason", "x")
+    make(project, "admitted")
+    told = gpuops("drain", HERE, "--reason", "x", code=3)
+    assert f"{HERE}   drained   x\n" in told
+    assert f"{HERE}: recorded in gpuops' store only: gpuops.yml names no scheduler" in told
+    assert "to do: set scheduler: slurm, kubernetes or none in gpuops.yml" in told
+    (project / "gpuops.yml").write_text("inventory: inventory.yml\nscheduler: none\n")
+    told = gpuops("drain", HERE, "--reason", "x")
+    assert "recorded in gpuops' store only: with scheduler: none, nothing keeps new jobs from starting" in told
 
 
 def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slurm):

@@ -77,7 +77,7 @@ def test_without_an_inventory_this_machine_is_meant_and_no_pattern(home, monkeyp
         with pytest.raises(PatternError, match="needs an inventory: -i FILE"):
             cluster.only("h100")
     with (
-        pytest.raises(PatternError, match="no inventory is named; give -i FILE"),
+        pytest.raises(PatternError, match="no inventory given; pass -i FILE"),
         Hosts(None, "h100", None, 1.0).cluster(),
     ):
         pass
@@ -102,7 +102,7 @@ def test_this_machine_is_never_changed_unless_it_is_named(home, monkeypatch, wor
     monkeypatch.delenv("GPUOPS_INVENTORY", raising=False)
     done = CliRunner().invoke(program, words, standalone_mode=False)
     assert str(done.exception) == (
-        "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
+        "no inventory given; pass -i FILE, or set `inventory:` in gpuops.yml, or --local for this machine"
     )
     assert done.exception.exit_code == 2
 

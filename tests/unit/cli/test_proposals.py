@@ -1,6 +1,7 @@
 """What a verb proposes names the inventory that was used, and no other."""
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner
 
 from gpuops.cli import program
@@ -35,10 +36,13 @@ def test_this_machine_is_proposed(gpuops, named):
     assert gpuops("admit", "localhost", *named).strip().endswith("-i localhost")
 
 
-def test_inventory_of_the_settings_is_not_repeated(gpuops, tmp_path, monkeypatch):
+def test_inventory_of_the_environment_may_be_set_for_one_command_only(gpuops, monkeypatch):
     monkeypatch.setenv("GPUOPS_INVENTORY", "hosts.yml")
-    assert gpuops("admit", "n1").strip().endswith("gpuops onboard n1")
-    monkeypatch.delenv("GPUOPS_INVENTORY")
+    assert gpuops("admit", "n1").strip().endswith("gpuops onboard n1 -i hosts.yml")
+    assert gpuops("diff").endswith("gpuops validate -i hosts.yml")
+
+
+def test_inventory_of_the_settings_is_not_repeated(gpuops, tmp_path):
     (tmp_path / "gpuops.yml").write_text("inventory: hosts.yml\n")
     assert gpuops("admit", "n1").strip().endswith("gpuops onboard n1")
 
@@ -63,3 +67,9 @@ def test_a_program_gets_the_inventory_that_it_opened(tmp_path, monkeypatch):
 )
 def test_inventory_whose_store_is_read_is_proposed(gpuops, words, proposed):
     assert gpuops(*words, "-i", "hosts.yml").strip().endswith(proposed)
+
+
+def test_second_inventory_is_refused_instead_of_replacing_the_first():
+    for words in (("ping",), ("history",), ("inventory", "list")):
+        with pytest.raises(UsageError, match="--inventory is given 2 times, and only one can be used"):
+            program.main([*words, "-i", "hosts.yml", "-i", "b"], standalone_mode=False)

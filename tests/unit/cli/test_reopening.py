@@ -34,7 +34,7 @@ def five(project):
     """Five nodes, all admitted, in a project without a scheduler."""
     hosts = ", ".join(f"{name}: {{ansible_connection: local}}" for name in NAMES)
     (project / "inventory.yml").write_text(f"all: {{hosts: {{{hosts}}}}}\n")
-    (project / "gpuops.yml").write_text("inventory: inventory.yml\nmax_closed: {day: 2}\n")
+    (project / "gpuops.yml").write_text("inventory: inventory.yml\nscheduler: none\nmax_closed: {day: 2}\n")
     with Store(project / ".gpuops" / "state.db") as store:
         run = store.begin("a test", who="ops")
         for name in NAMES:

@@ -4,9 +4,16 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from tests.unit.checks.lab_node import NOW, PROBES, answers_of
 
+from gpuops.assessment import probes_for
+from gpuops.catalogue import Catalogue
 from gpuops.cli import program
 from gpuops.errors import PatternError
+from gpuops.facts import questions, read
+from gpuops.judging import choose
+from gpuops.report.output import save_facts
+from gpuops.shell import Completed
 
 HOSTS = "all: {children: {rack1: {hosts: {n1: }}, rack2: {hosts: {n2: , n4: }}}, vars: {ansible_connection: local}}\n"
 
@@ -77,3 +84,29 @@ def test_unreachable_host_and_named_profile_are_saved_too(tmp_path, monkeypatch)
     assert "connection refused" in hosts["n2"]["error"]
     done = CliRunner().invoke(program, ["place", "--from", "kept", "--layout", "dp=1"], standalone_mode=False)
     assert "n2: unreachable: connection refused" in " ".join(done.stderr.split())
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """The saved answers of a healthy node, to the questions of a level; those of the higher one are failures."""
+    monkeypatch.chdir(tmp_path)
+
+    def save(level):
+        answers = answers_of("hgx-h100")
+        for question in questions(probes_for(choose(Catalogue().checks(), level))):
+            if question not in {answer.question for answer in answers}:
+                answers.append(Completed("gpu01", question, 1))
+        save_facts({"gpu01": read("gpu01", NOW, answers, PROBES, keep_answers=True)}, tmp_path / "kept")
+
+    return save
+
+
+@pytest.mark.parametrize(
+    ("level", "is_proposed", "lacking"), [("quick", False, "drive-health"), ("standard", True, "dcgm-diagnosis")]
+)
+def test_higher_level_is_proposed_only_if_its_answers_are_saved(node, level, is_proposed, lacking):
+    node(level)
+    done = CliRunner().invoke(program, ["validate", "--from", "kept"])
+    (note,) = (line for line in done.stderr.splitlines() if "the saved answers lack what" in line)
+    assert lacking in note
+    assert ("drive-health" in done.stdout) == is_proposed

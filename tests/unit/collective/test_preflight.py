@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuops.collective.idleness.proof import Idleness
+from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, PreflightStep, StepLog
 from gpuops.collective.preflight.launch_command import LaunchCommand
@@ -15,6 +16,8 @@ from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.judging import Finding, Verdict
 from gpuops.probing import PartName
 from gpuops.reasons import EXIT_CODES, Excluded
+from gpuops.report.page import Page
+from gpuops.report.preflight import lines
 from gpuops.secret import MASK, Secret
 
 COMMAND = LaunchCommand("srun", "x")
@@ -101,6 +104,40 @@ def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
     assert report.causes[0].fix == f"--nnodes=1, and start it on n1 only; {check}"
     assert report.steps[-1] == PreflightStep("all-reduce", "skipped", "not on all nodes of the job")
     assert report.excluded["n2"] == Excluded("n2", "unhealthy", "fails gpu-lost", checks=("gpu-lost",))
+
+
+def test_a_failure_that_does_not_prevent_the_start_is_named_and_one_port_has_one_fix():
+    down = Finding("port 1 is Down", part=PartName("mlx5_3", "mlx5_3 port 1"), host="n2", fix="plug in the cable")
+    failing = [
+        Verdict("ib-ports", "n2", "fail", (down,)),
+        Verdict("driver-agrees", "n1", "fail", (Finding("580", part="driver", host="n1", fix="install it"),)),
+        Verdict("clock", "n1", "pass"),
+    ]
+    pool = SimpleNamespace(hosts={"n1": None, "n2": None}, excluded={})
+    preflight = Preflight(COMMAND, pool, None, pytest.fail, judge=lambda _facts: failing, prevents={"x"}.__contains__)
+
+    def steps():
+        preflight._check_gpus({})
+        failure = NetworkFailure("rdma", ("n2",), "mlx5_3 is Down", "compare ibstat", device="mlx5_3")
+        other = replace(failure, why="mlx5_4 is Down", device="mlx5_4")
+        preflight.log.add("rdma", [preflight._cause(failure), preflight._cause(other)])
+
+    preflight._run_steps = steps
+    report = preflight.run()
+    assert [cause.fix for cause in report.causes] == ["plug in the cable", "compare ibstat"]
+    assert report.also_failing == {"n1": ("driver-agrees",)}
+    assert report.conclusion() == "failed"
+    text = "\n".join(lines(report, Page(80)))
+    assert "rdma         FAIL     n2: mlx5_3 is Down\n" in text
+    assert "also failing       n1: driver-agrees\n" in text
+    assert "gpuops validate --limit n1\n" in text
+    assert text.endswith("change this first  n2: plug in the cable")
+
+
+def test_every_node_that_fails_a_step_is_named_in_it():
+    step = PreflightStep("reach", "fail", "refused", ("n3",), ("n7", "n8"))
+    text = "\n".join(lines(Diagnosis(COMMAND, ("n3", "n7", "n8"), (step,)), Page(80)))
+    assert "reach        FAIL     n3: refused; other causes on n[7-8]" in text
 
 
 def facts(name, vendors):
@@ -203,7 +240,7 @@ def test_what_several_nodes_have_in_common_is_told_once():
     log = StepLog()
     log.add("x", [Cause("x", ("a",), "w", "c"), Cause("x", ("b",), "other", "c"), Cause("x", ("c", "a"), "w", "c")])
     assert log.causes == [Cause("x", ("a", "c"), "w", "c"), Cause("x", ("b",), "other", "c")]
-    assert log.steps == [PreflightStep("x", "fail", "w")]
+    assert log.steps == [PreflightStep("x", "fail", "w", ("a", "c"), ("b",))]
 
 
 def test_only_a_node_that_does_not_answer_is_3_and_any_other_cause_is_1():
@@ -217,12 +254,12 @@ def test_only_a_node_that_does_not_answer_is_3_and_any_other_cause_is_1():
 def test_the_document_has_new_and_former_names_and_no_secrets():
     hidden = Secret("the password of test_preflight")
     cause = Cause("gid", ("a",), hidden.reveal(), "fix it")
-    step = PreflightStep("gid", "fail", hidden.reveal())
+    step = PreflightStep("gid", "fail", hidden.reveal(), ("a",), ("b",))
     excluded = {"b": Excluded("b", "unreachable", "refused", ConnectError("b", "refused", "refused"))}
     diagnosis = Diagnosis(COMMAND, ("a", "b"), (step,), (cause,), excluded)
     document = json.loads(diagnosis.to_json())
     assert (document["schema"], document["launcher"], document["hosts"]) == ("gpuops.preflight/1", "srun", ["a", "b"])
-    assert document["steps"] == [{"name": "gid", "state": "fail", "detail": MASK, "said": MASK}]
+    assert document["steps"] == [{"name": "gid", "state": "fail", "detail": MASK, "nodes": ["a", "b"], "said": MASK}]
     (told,) = document["causes"]
     assert (told["test"], told["rung"], told["fix"], told["change"]) == ("gid", "gid", "fix it", "fix it")
     assert told["why"] == MASK

@@ -5,6 +5,7 @@ import pytest
 
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError
+from gpuops.isolation.evidence import CONFIDENCE
 from gpuops.requests import NvlinkRequest
 
 
@@ -59,3 +60,7 @@ def test_nvlink_is_compared_by_an_engine_that_uses_it():
     assert NvlinkRequest().engine == "auto"
     with pytest.raises(InputError, match='unknown engine "tcp"; use auto, nccl, nccl-tests'):
         NvlinkRequest("tcp")
+
+
+def test_a_healthy_part_is_blamed_as_rarely_as_the_isolation_says():
+    assert MeasureRequest().confidence == CONFIDENCE

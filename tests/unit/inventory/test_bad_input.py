@@ -132,7 +132,7 @@ WRONG_INI = {
     "open quote": ("[g]\na x='1\n", "hosts:2:1: no closing quotation on this line"),
     "port": ("[g]\na ansible_port=70000\n", "hosts:2:3: ansible_port must be between 1 and 65535, found 70000"),
     "option": ("[g]\n-oProxyCommand=id\n", "hosts:2:1: host name '-oProxyCommand=id' starts with '-'"),
-    "empty": ("# nobody yet\n[g]\n", "hosts:1:1: no hosts"),
+    "empty": ("# nobody yet\n[g]\n", "hosts:1:1: no hosts; list them under a group: a line for each under [all]"),
     "two children": ("[a]\nx\n[b:children]\na b\n", "hosts:4:1: expected the name of a group, found 'a b'"),
 }
 

@@ -173,6 +173,27 @@ def test_a_folder_is_read_file_by_file(write, tmp_path):
     assert inventory.hosts["gpu02"].profile == "hgx-h100"
 
 
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjE AAAAB3NzaC1\n-----END OPENSSH PRIVATE KEY-----\n"
+
+
+def test_a_key_beside_the_inventories_of_a_folder_is_left_out(write, tmp_path):
+    write("site/hosts", "gpu01\n")
+    write("site/id_ed25519", KEY)
+    inventory = Inventory.load(tmp_path / "site")
+    assert list(inventory.hosts) == ["gpu01"]
+    assert inventory.warnings == [
+        f"{tmp_path}/site/id_ed25519: left out, because it contains a key or certificate and is not an inventory"
+    ]
+
+
+@pytest.mark.parametrize("before", ["", "Bag Attributes\n  friendlyName x\n", "a: {b\n"])
+def test_nothing_of_a_key_is_quoted(write, before):
+    with pytest.raises(DocumentError) as caught:
+        Inventory.load(write("id_rsa", before + KEY))
+    assert caught.value.what == "it contains a key or certificate and is not an inventory"
+    assert caught.value.__cause__ is None
+
+
 def test_ungrouped_hosts_anchors_and_merge_keys_are_legal(load):
     inventory = load(
         """

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from gpuops.errors import BecomeError, LostError
+from gpuops.probes.nvidia.occupancy import occupancy
 from gpuops.shell import Command
 
 WORD = "open sesame"
@@ -89,6 +90,26 @@ def test_without_sudo_root_commands_end_and_others_go_on(user_node, sudo):
     sudo.folder.joinpath("sudo").symlink_to("/nonexistent")
     fine, rooted = user_node().batch([Command(("echo", "hi")), Command(("/bin/echo", "x"), become="if-refused")])
     assert (fine.out, rooted.out) == ("hi\n", "x\n")
+
+
+@pytest.mark.parametrize("password", [WORD, None])
+def test_without_sudo_no_other_program_is_said_to_be_missing(user_node, sudo, password):
+    (sudo.folder / "sudo").unlink()
+    sudo.folder.joinpath("sudo").symlink_to("/nonexistent")
+    rooted, partial = user_node(password).batch([ROOT, occupancy.question])
+    assert (rooted.exit, rooted.err) == (1, "sudo: not installed\n")
+    found = occupancy.read(partial)
+    assert found.hidden.startswith(("only root sees every process: ", "/proc hides the processes of other users"))
+
+
+EITHER = Command(("sh", "-c", "echo root=$STUB_ROOT; exit 1"), become="if-possible")
+
+
+@pytest.mark.parametrize(("mode", "out"), [("nopasswd", "root=yes\n"), ("ask", "root=\n"), ("stranger", "root=\n")])
+def test_the_answer_of_root_counts_if_sudo_allows_it_whatever_its_exit_status(user_node, sudo, mode, out):
+    sudo.tell(mode=mode)
+    answer = user_node().run(EITHER)
+    assert (answer.exit, answer.out) == (1, out)
 
 
 def test_what_was_refused_is_asked_again_as_root(user_node, sudo):

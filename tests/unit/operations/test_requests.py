@@ -30,6 +30,7 @@ METHODS = {
     "PreflightRequest": "preflight",
     "PlaceRequest": "place",
     "RenderRequest": "render",
+    "LaunchRequest": "launch",
     "ProvisionRequest": "provision",
     "FixRequest": "fix",
     "BundleRequest": "bundle",
@@ -59,9 +60,12 @@ OTHER_WORDS = {
     ("PreflightRequest", "command"): "words",
     ("PreflightRequest", "hostfile_text"): None,  # the command line reads the files that the launch command names
     ("PlaceRequest", "measured"): None,  # no file contains only a measurement
+    ("PlaceRequest", "gpus_by_node"): "pattern",
     ("RenderRequest", "command"): "words",
     ("RenderRequest", "target"): "targets",
     ("RenderRequest", "placement"): None,  # computed from the options of place
+    ("LaunchRequest", "command"): "words",
+    ("LaunchRequest", "placement"): None,
     ("FixRequest", "check_only"): None,  # the command line always previews first
 }
 REQUESTS = sorted(OPERATIONS, key=lambda request: request.__name__)
@@ -105,6 +109,8 @@ def test_method_passes_its_arguments_to_the_request(request_type, monkeypatch):
         given["operation"] = "all_gather"
     if request_type in (requests.NvlinkRequest, requests.SharpRequest):
         given["engine"] = "nccl"
+    if request_type is requests.LaunchRequest:
+        given["launch"] = None  # it has a placement
     if request_type is requests.SweepRequest:
         given |= {"engine": "tcp", "scope": "group", "operation": "all_gather"}
     with Cluster.of([]) as cluster:

@@ -63,7 +63,7 @@ def test_validate_says_it_in_one_sentence_and_the_machine_is_not_well(saved):
     assert (host.status, host.excluded.why, exit_code(report)) == ("unknown", SENTENCE, 3)
     text = table.render(report)
     assert f"UNKNOWN   1  n1          {SENTENCE}\n" in text
-    assert not any(word in text for word in ("gpu-lost", "nvidia-smi", "busy", "no profile"))
+    assert not any(word in text for word in ("gpu-lost", "nvidia-smi", "busy", "no profile", "--level"))
 
 
 def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, a_host):

@@ -116,3 +116,8 @@ def test_a_copy_of_a_built_in_playbook_finds_the_steps_that_it_includes(tmp_path
     copy.write_text((ROOT / "playbooks" / "driver.yml").read_text())
     (play,) = load_playbook(str(copy), TaskRegistry(tmp_path), tmp_path).plays
     assert "nvidia_driver" in [step.task.name for step in play.every_step]
+
+
+def test_no_step_claims_a_reboot_that_check_mode_does_not_make():
+    for path in (ROOT / "playbooks").rglob("*.yml"):
+        assert "after a reboot" not in path.read_text(), path

@@ -1,18 +1,16 @@
 """The screen of a diagnosis."""
 
-from types import SimpleNamespace
-
 from gpuops.collective.preflight.causes import Cause
+from gpuops.collective.preflight.diagnosis import Diagnosis, PreflightStep
+from gpuops.collective.preflight.launch_command import read_command
 from gpuops.report.page import Page
 from gpuops.report.preflight import lines
 
 
 def test_rendezvous_has_the_name_that_torchrun_gives_it():
-    step = SimpleNamespace(name="meeting", state="fail", detail="n1:29500")
-    diagnosis = SimpleNamespace(
-        command=SimpleNamespace(launcher="torchrun"), hosts=("n1",), seconds=1.0, steps=(step,),
-        causes=(Cause("meeting", ("n1",), "no port", "use another"),),
-    )  # fmt: skip
+    step = PreflightStep("meeting", "fail", "n1:29500")
+    command = read_command(("torchrun", "--nnodes=1", "train.py"), None, {})
+    diagnosis = Diagnosis(command, ("n1",), (step,), (Cause("meeting", ("n1",), "no port", "use another"),))
     text = "\n".join(lines(diagnosis, Page()))
     assert "meeting" not in text
     assert text.count("rendezvous") == 2

@@ -178,3 +178,10 @@ unknown: clock on gpu[001-003]: chronyc is not installed
 def test_level_that_was_not_run_is_proposed_as_a_command(rack):
     with proposing(HostOptions("prod.yml")):
         assert "gpuops validate --level standard -i prod.yml" in table.render(rack)
+
+
+def test_proposed_command_stays_on_one_line_at_any_width(rack):
+    inventory = "/".join(["a-long-folder"] * 9)
+    with proposing(HostOptions(inventory, pattern="rack1", limit="gpu001")):
+        lines = table.render(rack, Page(50)).splitlines()
+    assert f"  gpuops validate rack1 --level standard --limit gpu001 -i {inventory}" in lines

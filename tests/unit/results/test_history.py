@@ -199,3 +199,21 @@ def test_rates_need_a_day(path):
     rate, low, high = FailureRecord("n1", 2, 100.0).per_1000_days
     assert low < rate == 20.0 < high
     assert math.isclose(high, 72.2, rel_tol=0.02)
+
+
+def test_a_finding_that_a_fix_ended_is_gone_for_the_next_validation_as_for_diff(path):
+    keep(path, record(n1=visit(finding("n1"), finding("n1", part="gpu4"))))
+    keep(path, record(1, verb="fix", n1=visit(checks=("gpu-lost",))))
+    with Runs(path) as runs:
+        _, changes = runs.save(record(2, n1=visit(finding("n1", part="gpu4"))))
+    compared = history.diff(path, []).changes
+    for found in (changes, compared):
+        assert (told(found.gone), told(found.continuing), told(found.new)) == (["n1:gpu3"], ["n1:gpu4"], [])
+
+
+def test_a_finding_that_a_shallow_run_left_open_continues_for_the_next_deep_one(path):
+    keep(path, record(n1=visit(finding("n1"))), record(1, n1=visit(checks=())))
+    with Runs(path) as runs:
+        _, changes = runs.save(record(2, n1=visit(finding("n1"))))
+    for found in (changes, history.diff(path, []).changes):
+        assert (told(found.continuing), told(found.new)) == (["n1:gpu3"], [])

@@ -43,6 +43,16 @@ def test_a_fix_keeps_the_verdicts_after_it_and_why_others_were_left():
     assert finding.key == ("n1", found.check, "gpu3", "")
 
 
+def test_a_fix_that_was_only_shown_is_no_run_and_one_that_failed_has_its_nodes():
+    assert record(Repair("xid", RECORD), RUN, {}) is None
+    assert record(Repair("xid", RECORD, blocked={"n1": Objection("it takes jobs")}), RUN, {}) is None
+    failed = record(Repair("xid", RECORD, RECORD), RUN, {})
+    assert {node: visit.status for node, visit in failed.nodes.items()} == {"n1": "unknown"}
+    assert record(Repair("xid", RECORD, excluded={"n2": Excluded("n2", "lost", "gone")}), RUN, {}).nodes.keys() == {
+        "n2"
+    }
+
+
 def test_a_preflight_keeps_the_first_cause_of_each_node():
     command = read_command(("torchrun", "--nnodes=3", "--nproc-per-node=8", "train.py"), None, {})
     causes = (Cause("rendezvous", ("n1",), "no route", "open it"), Cause("gpus", ("n1", "n2"), "7 of 8", "fix it"))

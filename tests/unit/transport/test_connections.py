@@ -11,7 +11,7 @@ from gpuops.transport import Transport
 from gpuops.transport import connections as module
 from gpuops.transport.connections import Connections, hops_to
 from gpuops.transport.settings import resolve
-from gpuops.transport.ssh import SshTransport
+from gpuops.transport.ssh import NodeConnection, SshTransport
 
 TRUE = Command(("true",))
 
@@ -112,7 +112,7 @@ class TestGateways:
             tries.append(connection.node)
             raise HostKeyError(connection.node, "host key unknown")
 
-        monkeypatch.setattr(module.NodeConnection, "_open_once", refuse)
+        monkeypatch.setattr(NodeConnection, "_open_once", refuse)
         return tries
 
     def test_they_are_shared_and_each_is_reached_through_the_one_before(self, gateway, opener):

@@ -12,6 +12,6 @@ from gpuops.cli.inventory import chooses, open_inventory
 @chooses
 def command(source: str | None, limit: str, pattern: str) -> None:
     """Draw the groups and their hosts as a tree."""
-    from gpuops.report.inventory import branch
+    from gpuops.report.inventory import tree
 
-    print_lines(branch(open_inventory(source, limit, pattern)[1].groups, "all"))
+    print_lines(tree(open_inventory(source, limit, pattern)[1].groups, is_whole={limit, pattern} == {"all"}))

@@ -27,6 +27,11 @@ def command() -> None:
     """
 
 
+def running_folder() -> Path:
+    """Return the folder of the lab that runs here, or of the demo's if only that one does."""
+    return DEMO_FOLDER if DEMO_FOLDER.exists() and not FOLDER.exists() else FOLDER
+
+
 def show_faults(hosts: Iterable[LabHost]) -> None:
     """Print a line for each fault of each host."""
     for host in hosts:

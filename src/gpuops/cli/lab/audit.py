@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gpuops.cli._terminal import Command, print_lines
-from gpuops.cli.lab import FOLDER
+from gpuops.cli.lab import running_folder
 
 
 @click.command(cls=Command)
@@ -14,4 +14,4 @@ def command(host: str) -> None:
     """Show every command that was run on a host."""
     from gpuops.lab import cluster
 
-    print_lines(cluster.audit(FOLDER, host))
+    print_lines(cluster.audit(running_folder(), host))

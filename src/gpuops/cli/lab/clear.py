@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gpuops.cli._terminal import Command
-from gpuops.cli.lab import FOLDER, show_faults
+from gpuops.cli.lab import running_folder, show_faults
 
 
 @click.command(cls=Command)
@@ -17,4 +17,4 @@ def command(hosts: tuple[str, ...]) -> None:
     """
     from gpuops.lab import cluster
 
-    show_faults(cluster.clear(FOLDER, hosts))
+    show_faults(cluster.clear(running_folder(), hosts))

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 
@@ -49,6 +48,7 @@ def command(ctx: click.Context, minutes: int) -> None:
         "\nthe reports differ from the injected faults" if wrong else "\nboth reports name exactly the injected faults"
     )
     if stays:
+        cluster.end_after(DEMO_FOLDER, minutes)
         _invite(minutes)
     ctx.exit(1 if wrong else 0)
 
@@ -62,13 +62,17 @@ def _invite(minutes: int) -> None:
 
 
 def _demonstrate(folder: Path) -> list[str]:
-    """Run the commands on the lab in ``folder``; return where their reports differ from the injected faults."""
-    from gpuops.lab.demo import all_reduce, blamed_otherwise, differences, validate
+    """Run the commands on the lab in ``folder``; return where their reports differ from the injected faults.
 
-    inventory = folder / "inventory.yml"
-    with TemporaryDirectory() as place:
-        report, figures = Path(place, "report.json"), Path(place, "figures")
-        click.echo(f"\n$ gpuops validate -i {inventory}")
-        wrong = differences(validate(inventory, report), report)
-        click.echo(f"\n$ gpuops allreduce -i {inventory}")
-        return wrong + blamed_otherwise(all_reduce(inventory, figures), figures)
+    They are shown as they are run, because the store keeps them as they are run.
+    """
+    from gpuops.lab.demo import all_reduce_words, blamed_otherwise, differences, run, validate_words
+    from gpuops.lab.places import Places
+
+    places = Places(folder)
+    words = validate_words(places)
+    click.echo(f"\n$ {shlex.join(words)}")
+    wrong = differences(run(words), places.report)
+    words = all_reduce_words(places)
+    click.echo(f"\n$ {shlex.join(words)}")
+    return wrong + blamed_otherwise(run(words), places.figures)

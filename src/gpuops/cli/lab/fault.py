@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gpuops.cli._terminal import Command
-from gpuops.cli.lab import FOLDER, show_faults
+from gpuops.cli.lab import running_folder, show_faults
 
 
 @click.command(cls=Command)
@@ -14,4 +14,4 @@ def command(faults: tuple[str, ...]) -> None:
     """Inject faults into running hosts."""
     from gpuops.lab import cluster
 
-    show_faults(cluster.inject(FOLDER, faults))
+    show_faults(cluster.inject(running_folder(), faults))

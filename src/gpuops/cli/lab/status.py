@@ -7,7 +7,7 @@ import json
 import click
 
 from gpuops.cli._terminal import Command, Output, shows
-from gpuops.cli.lab import FOLDER
+from gpuops.cli.lab import running_folder
 
 
 @click.command(cls=Command)
@@ -16,7 +16,7 @@ def command(output: Output) -> None:
     """List the hosts with their ports and faults."""
     from gpuops.lab import cluster
 
-    hosts = cluster.status(FOLDER)
+    hosts = cluster.status(running_folder())
     rows = {host.name: {"port": host.port, "faults": list(host.faults)} for host in hosts}
     output.publish(
         table=lambda _: (f"{host.name}  {host.port}  {'  '.join(host.faults) or 'healthy'}" for host in hosts),

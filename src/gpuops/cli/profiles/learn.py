@@ -24,8 +24,9 @@ def command(cluster: Cluster, request: LearnProfileRequest, output: Output, *, o
     """Write a profile from what most of the nodes show.
 
     Each value has the grade measured-here. Nodes that differ are listed. All nodes must have the same kind of GPU. If
-    these machines have a profile already, the new one inherits from it what nodes do not show. With -o
-    checks/profiles/NAME.yml the profile is called NAME, and all commands use it. --overwrite replaces existing files.
+    these machines have a profile already, the new one inherits from it what nodes do not show. Bandwidth is learned
+    from the saved runs of allreduce on at least three of these nodes. With -o checks/profiles/NAME.yml the profile is
+    called NAME, and all commands use it. --overwrite replaces existing files.
     """
     from dataclasses import replace
 

@@ -37,7 +37,7 @@ class NetworkFailure:
     """A failed test of one node or one pair of nodes: the reason, and what to do.
 
     ``excludes`` is False if the pair is only slow: the all-reduce shows with which partners, and one slow pair blames
-    no part.
+    no part. ``device`` is the one at fault, if it is one.
     """
 
     test: NetworkTest
@@ -45,6 +45,7 @@ class NetworkFailure:
     why: str
     do: str
     excludes: bool = True
+    device: str = ""
 
 
 def partners(nodes: Sequence[str], up_to: int = PAIRS_UP_TO) -> dict[str, tuple[str, ...]]:
@@ -192,9 +193,8 @@ def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[Netw
         for device in sorted(set(hosts[node].fabric) or common):
             why = _port_trouble(ports.get(device), layers.get(device) or "", table)
             if why:
-                yield NetworkFailure(
-                    "rdma", (node,), f"{device} {why}", "compare ibstat and show_gids with those of a healthy node"
-                )
+                do = "compare ibstat and show_gids with those of a healthy node"
+                yield NetworkFailure("rdma", (node,), f"{device} {why}", do, device=device)
 
 
 def _ports(facts: Facts) -> dict[str, IbPort]:

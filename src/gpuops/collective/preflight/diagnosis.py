@@ -13,7 +13,7 @@ from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm
 from gpuops.collective.measurement import excluded_document
 from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.network_tests.mesh import mesh
-from gpuops.collective.network_tests.verdicts import NetworkTest
+from gpuops.collective.network_tests.verdicts import NetworkFailure, NetworkTest
 from gpuops.collective.pool import Pool
 from gpuops.collective.preflight import causes
 from gpuops.collective.preflight import job_environment as survey
@@ -32,7 +32,7 @@ from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 from gpuops.probing import Probe, Unknown
-from gpuops.proposal import propose
+from gpuops.proposal import propose_again
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result, excluded_by
 from gpuops.secret import redact
 
@@ -44,19 +44,24 @@ _EXCLUDING = frozenset({"reach", *get_args(NetworkTest)})
 
 @dataclass(frozen=True)
 class PreflightStep:
-    """One step, its outcome, and details in a few words."""
+    """One step, its outcome, and details in a few words: of a failure, its first cause, which concerns ``nodes``.
+
+    ``more`` are the nodes that its other causes concern.
+    """
 
     name: str
     state: State
     detail: str = ""
+    nodes: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Diagnosis(Result):
     """Why a job cannot start: every step in order, and the causes, the one to fix first at the top.
 
-    ``hosts`` are those of the job, ``excluded`` those of them that dropped out before the end. ``seconds`` is wall
-    time.
+    ``hosts`` are those of the job, ``excluded`` those of them that dropped out before the end. ``also_failing`` are the
+    checks, by node, that fail too, but do not prevent the start. ``seconds`` is wall time.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.preflight/1"
@@ -69,6 +74,7 @@ class Diagnosis(Result):
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
     interrupted: bool = False
     seconds: float = 0.0
+    also_failing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
         """Return ``failed`` if anything prevents the job from starting.
@@ -92,12 +98,14 @@ class Diagnosis(Result):
             "causes": [_cause(cause) for cause in self.causes],
             "excluded": excluded_document(self.excluded),
             "interrupted": self.interrupted,
+            "also_failing": {node: list(checks) for node, checks in self.also_failing.items()},
         }
 
 
 def _step(step: PreflightStep) -> dict[str, Any]:
     detail = redact(step.detail)
-    return {"name": step.name, "state": step.state, "detail": detail, "said": detail}  # its former name
+    document = {"name": step.name, "state": step.state, "detail": detail, "nodes": [*step.nodes, *step.more]}
+    return {**document, "said": detail}  # its former name
 
 
 def _cause(cause: Cause) -> dict[str, Any]:
@@ -118,21 +126,21 @@ class StepLog:
         """Add a step; it failed if there are causes."""
         new = _merged(causes)
         self.causes += new
-        self.steps.append(PreflightStep(name, "fail", new[0].why) if new else PreflightStep(name, "ok", detail))
+        self.steps.append(_failed(name, new) if new else PreflightStep(name, "ok", detail))
 
     def put_first(self, name: str, causes: Iterable[Cause]) -> None:
         """Let the step ``name`` fail in hindsight if there are ``causes``, which are then the first to fix."""
         new = list(causes)
         if new:
             self.causes[:0] = new
-            self.steps = [PreflightStep(name, "fail", new[0].why), *(s for s in self.steps if s.name != name)]
+            self.steps = [_failed(name, new), *(s for s in self.steps if s.name != name)]
 
     def amend(self, name: str, causes: Iterable[Cause]) -> None:
         """Let the step ``name``, which was added already, fail in hindsight if there are ``causes``."""
         new = _merged(causes)
         self.causes += new
         if new:
-            failed = PreflightStep(name, "fail", new[0].why)
+            failed = _failed(name, new)
             self.steps = [failed if (s.name, s.state) == (name, "ok") else s for s in self.steps]
 
     def skip(self, name: str, why: str) -> None:
@@ -146,12 +154,18 @@ class StepLog:
         excluded: Mapping[str, Excluded] | None = None,
         *,
         interrupted: bool = False,
+        also_failing: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Diagnosis:
         """Return the results so far, for the job that ``command`` starts on ``hosts``."""
         seconds = time.monotonic() - self.began
-        return Diagnosis(
-            command, tuple(hosts), tuple(self.steps), tuple(self.causes), dict(excluded or {}), interrupted, seconds
-        )
+        found = tuple(self.steps), tuple(self.causes), dict(excluded or {})
+        return Diagnosis(command, tuple(hosts), *found, interrupted, seconds, dict(also_failing or {}))
+
+
+def _failed(name: str, causes: Sequence[Cause]) -> PreflightStep:
+    first = causes[0].nodes
+    more = dict.fromkeys(node for cause in causes for node in cause.nodes if node not in first)
+    return PreflightStep(name, "fail", causes[0].why, first, tuple(more))
 
 
 @dataclass
@@ -159,10 +173,10 @@ class Preflight:
     """One preflight of ``pool``, which holds the nodes of ``command``.
 
     ``slurm`` is set if srun starts the job. ``measure`` runs one all-reduce on the remaining nodes and returns its
-    result and the engine, after ``monitor`` has proved them idle. ``judge`` judges from the facts that ``probes``
-    collect whether programs can use the GPUs. If there are more nodes than the command needs, those to ``avoid``, which
-    an earlier run found faulty, are the last to choose. ``activity`` receives the current step in a few words; ``log``
-    may contain earlier steps.
+    result and the engine, after ``monitor`` has proved them idle. ``judge`` judges the facts that ``probes`` collect;
+    ``prevents`` tells which of its checks fail only if programs cannot use the GPUs. If there are more nodes than the
+    command needs, those to ``avoid``, which an earlier run found faulty, are the last to choose. ``activity`` receives
+    the current step in a few words; ``log`` may contain earlier steps.
     """
 
     command: LaunchCommand
@@ -174,7 +188,9 @@ class Preflight:
     log: StepLog = field(default_factory=StepLog)
     probes: Sequence[Probe[Any]] = ()
     judge: Callable[[Mapping[str, Facts]], Sequence[Verdict]] = lambda _facts: ()
+    prevents: Callable[[str], bool] = lambda _check: True
     avoid: Collection[str] = ()
+    _also_failing: list[Verdict] = field(default_factory=list)
     _unhealthy: dict[str, Excluded] = field(default_factory=dict)
     _in_use: dict[str, Excluded] = field(default_factory=dict)
     _bare: tuple[str, ...] = ()
@@ -192,7 +208,10 @@ class Preflight:
         if not any(cause.test == "hosts" for cause in self.log.causes):
             usable = sorted((host for host in hosts if host not in excluded), key=self.avoid.__contains__)
             self.log.put_first("hosts", causes.count(self.command, hosts, usable))
-        return self.log.diagnosis(self.command, hosts, excluded, interrupted=interrupted)
+        also: dict[str, tuple[str, ...]] = {}
+        for verdict in self._also_failing:
+            also[verdict.node] = (*also.get(verdict.node, ()), verdict.check)
+        return self.log.diagnosis(self.command, hosts, excluded, interrupted=interrupted, also_failing=also)
 
     def _run_steps(self) -> None:
         self.activity("environment")
@@ -231,7 +250,7 @@ class Preflight:
         return [Cause("reach", (reason.host,), reason.why, fix) for reason in missing]
 
     def _by_ssh(self) -> dict[str, str]:
-        answers = self.pool.ask([survey.by_ssh(self.command.program)])
+        answers = self.pool.ask([survey.by_ssh(self.command.program, self.command.files)])
         return {name: answer.out for name, (answer,) in answers.items()}
 
     def _by_srun(self, slurm: Slurm) -> dict[str, str]:
@@ -241,7 +260,7 @@ class Preflight:
             self.pool.exclude([Excluded(name, "unknown", nodes.why) for name in self.pool.hosts])
             return {}
         names = {node.name: name for name, node in nodes.items()}
-        answer = slurm.machine.run(survey.by_srun(self.command.program, list(names)))
+        answer = slurm.machine.run(survey.by_srun(self.command.program, list(names), self.command.files))
         texts = {names[node]: text for node, text in survey.by_node(answer).items() if node in names}
         why = f"srun does not start here: {answer.last_words() or 'no output'}"
         silent = {name: why if name in nodes else NO_SUCH_NODE.why for name in self.pool.hosts if name not in texts}
@@ -253,14 +272,17 @@ class Preflight:
         if self.command.hides_gpus:
             self.log.skip("gpus", "the job uses none: it sets CUDA_VISIBLE_DEVICES")
             return
-        verdicts = self.judge(facts)
+        judged = [verdict for verdict in self.judge(facts) if verdict.status == "fail" and verdict.node]
+        self._also_failing = [verdict for verdict in judged if not self.prevents(verdict.check)]
+        failing = [verdict for verdict in judged if self.prevents(verdict.check)]
         bare = [name for name, own in facts.items() if _lacks_gpus(own)]
         if bare and len(bare) == len(facts):
             self._bare = tuple(bare)
             self.log.skip("gpus", "no NVIDIA GPU on these nodes")
             return
-        self.log.add("gpus", [*causes.gpus(verdicts), *causes.without_gpu(bare, list(facts))])
-        failing = [verdict for verdict in verdicts if verdict.status == "fail" and verdict.node]
+        counts = {name: count for name, own in facts.items() if (count := _usable_gpus(own))}
+        too_many = causes.processes(self.command, counts)
+        self.log.add("gpus", [*causes.gpus(failing), *causes.without_gpu(bare, list(facts)), *too_many])
         for node in dict.fromkeys(verdict.node for verdict in failing):
             checks = tuple(verdict.check for verdict in failing if verdict.node == node)
             self._unhealthy[node] = Excluded(node, "unhealthy", f"fails {', '.join(checks)}", checks=checks)
@@ -277,13 +299,22 @@ class Preflight:
     def _test_network(self, *, over_rdma: bool) -> None:
         """Test names, clocks, TCP between all nodes, full-size packets, and identical rails."""
         ladder = Ladder(self.pool, over_rdma=over_rdma, writes=False, on_test=self.activity)
-        failures = [Cause(f.test, f.nodes, f.why, f.do) for f in ladder.run() if f.test != "memlock"]
+        failures = [self._cause(failure) for failure in ladder.run() if failure.test != "memlock"]
         self.log.amend("rdma", [cause for cause in failures if cause.test == "rdma"])
         others = [cause for cause in failures if cause.test != "rdma"]
         alone = len(self.pool.hosts) == 1
         self.log.add(
             "network", others, f"{self._count()}{', so no network between nodes' if alone else ' reach each other'}"
         )
+
+    def _cause(self, failure: NetworkFailure) -> Cause:
+        """Return the cause, with the fix of the check that found the same device at fault, which knows more of it."""
+        for verdict in self._also_failing if failure.device else ():
+            fixes = [finding.fix for finding in verdict.findings if finding.part == failure.device and finding.fix]
+            if verdict.node in failure.nodes and fixes:
+                self._also_failing.remove(verdict)
+                return Cause(failure.test, failure.nodes, failure.why, fixes[0])
+        return Cause(failure.test, failure.nodes, failure.why, failure.do)
 
     def _account_for_all(self) -> None:
         """Add nodes that were lost in the meantime: they prevent the job from starting too."""
@@ -316,7 +347,10 @@ class Preflight:
         if figure.gb_per_s is not None:
             self.log.add("all-reduce", (), f"{figure.gb_per_s:.1f} GB/s over {self._count()} by {engine}")
         elif figure.trouble:
-            why, fix = f"{figure.trouble} by {engine}: {figure.detail}", f"to find the part: {propose('allreduce')}"
+            why, fix = (
+                f"{figure.trouble} by {engine}: {figure.detail}",
+                f"to find the part: {propose_again('allreduce')}",
+            )
             self.log.add("all-reduce", [Cause("all-reduce", figure.absent, why, fix)])
         else:
             self.log.skip("all-reduce", figure.detail)
@@ -343,6 +377,12 @@ def _merged(causes: Iterable[Cause]) -> list[Cause]:
 def _lacks_gpus(facts: Facts) -> bool:
     vendors, loaded, listing = facts[pci_vendors], facts[driver], facts[smi]
     return has_no_gpu(vendors, loaded, listing)
+
+
+def _usable_gpus(facts: Facts) -> int:
+    """Return the number of GPUs that a process could use; 0 also if it is unknown."""
+    listing = facts[smi]
+    return 0 if isinstance(listing, Unknown) else sum(bool(gpu.uuid) for gpu in listing.gpus)
 
 
 def _up(facts: Facts) -> tuple[IbPort, ...]:

@@ -297,8 +297,19 @@ def note_scripts(folder: str) -> None:
     sys.addaudithook(log_exec)
 
 
+def run_site() -> None:
+    """Import what PYTHONPATH says, as an interpreter does before a program."""
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(":"))
+    try:
+        import sitecustomize  # type: ignore[import-not-found] # noqa: F401
+    except ImportError:
+        return
+
+
 def run_python(words: list[str]) -> None:
     """Run ``python3 WORDS``: -c CODE, -m MODULE, FILE, - or nothing."""
+    if os.environ.get("PYTHONPATH") and not (words and words[0][:2] == "-I"):
+        run_site()
     while words and words[0][:1] == "-" and words[0] != "-":
         word = words.pop(0)
         letters, has_code, code = word[1:].partition("c")

@@ -47,9 +47,8 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
     with Runs(path, create=False) as runs:
         before, after = _chosen(runs, sorted(numbers))
         visits = runs.visits_of(before.number), runs.visits_of(after.number)
-        wanted = {number for side in visits for visit in side.values() for number in visit.findings}
         moved = runs.parts_that_came(before.number, after.number)
-        return compare(before, after, visits, runs.findings_by_number(wanted), moved)
+        return compare(before, after, visits, runs.findings_between(before.number, after.number), moved)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
@@ -118,10 +117,11 @@ def of_fleet(path: Path) -> FleetHistory:
     """Return the failures of all nodes, parts and models."""
     with Runs(path, create=False) as runs:
         findings, parts, watched = runs.findings(), runs.parts_there(), runs.watched()
-        count = runs.count()
+        count, reached = runs.count(), runs.reached()
     days = {node: (last - first).total_seconds() / _DAY_SECONDS for node, (first, last, _) in watched.items()}
     failed = [record for record in part_failures(findings, parts) if record.failures]
-    return FleetHistory(count, tuple(offenders(findings, days)), tuple(failed), tuple(model_failures(findings, parts)))
+    nodes, models = tuple(offenders(findings, days)), tuple(model_failures(findings, parts))
+    return FleetHistory(count, nodes, tuple(failed), models, tuple(node for node in watched if node not in reached))
 
 
 def of_node(path: Path, node: str) -> NodeHistory:

@@ -95,6 +95,9 @@ def parse_occupancy(answer: Completed) -> Occupancy | Unknown:
 
 def _hidden(answer: Completed, pids: Container[str]) -> str:
     errors = [line for line in answer.err.splitlines() if not line.endswith(_GONE)]
+    denied = [line for line in errors if line.endswith("Permission denied")]
+    if denied:
+        return f"only root sees every process: {denied[-1]}"
     if errors or (answer.exit and not answer.err):
         return f"cannot look at every process: {(errors or ['find failed without a message'])[-1]}"
     return "" if "1" in pids else "/proc hides the processes of other users"  # there is always a process 1
@@ -110,12 +113,12 @@ occupancy: Probe[Occupancy] = Probe(
             "-ls",
         ),
         timeout_seconds=20,
-        become="always",
+        become="if-possible",
     ),
     parse_occupancy,
     accepts=frozenset({0, 1}),
 )
-"""Processes that have the GPUs' device files open. Only root sees all of them."""
+"""Processes that have the GPUs' device files open. Only root sees all of them; another user sees their own."""
 
 
 def parse_modules(text: str) -> bool | Unknown:

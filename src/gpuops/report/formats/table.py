@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from gpuops.errors import format_count
 from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
-from gpuops.proposal import propose
+from gpuops.proposal import propose_again
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.report.past.changes import lines as change_lines
@@ -190,7 +190,7 @@ def _few(effects: Sequence[str]) -> Sequence[str]:
 def _tail(report: Report, page: Page) -> Iterator[str]:
     """Yield what was not judged, and the command that would judge it."""
     for level, names in report.not_run.items():
-        yield from _hint(f"not run: {', '.join(names)}", propose("validate", "--level", level), page)
+        yield from _hint(f"not run: {', '.join(names)}", propose_again("validate", "--level", level), page)
     on_top = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.required_unknown}
     blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in on_top]
     without_root = [v for v in blind if v.needs_root]
@@ -211,8 +211,11 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
 def _hint(what: str, command: str, page: Page) -> Iterator[str]:
     """Yield both in columns, or below each other if they do not fit into one line."""
     line = f"{what:<{_HINT_COLUMN - 3}}   {command}"
-    for text in (line,) if len(line) <= page.width else (what, f"  {command}"):
-        yield from page.labelled("", text, 0)
+    if len(line) <= page.width:
+        yield line
+    else:
+        yield from page.labelled("", what, 0)
+        yield from page.labelled("", command, 2)
 
 
 def _unknowns(verdicts: Iterable[Verdict]) -> Iterator[str]:

@@ -1,0 +1,73 @@
+"""``gpuops launch``: start a job on its nodes, and leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuops.cli._asking import environment_of_job
+from gpuops.cli._options import OPTIONS, allow_files, asks, carry_out, reaches
+from gpuops.cli._terminal import Command, Output, exits, shows, terminal
+from gpuops.requests import LaunchRequest, PlaceRequest
+
+if TYPE_CHECKING:
+    from gpuops.cluster import Cluster
+
+
+class _Launch(Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take all that follows the first ``--`` as the command."""
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        ctx.params["words"] = tuple(args[at + 1 :])
+        return rest
+
+
+_folder = click.Path(path_type=Path, file_okay=False)
+_port = click.IntRange(1024, 65535)
+
+
+@click.command(cls=_Launch)
+@click.option("--layout", default="", metavar="DEGREES", help="Place this layout and start it; see gpuops place.")
+@asks(PlaceRequest, "layout")
+@click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of a job with --layout.")
+@click.option("--port", metavar="PORT", type=_port, default=29500, show_default=True, help="Port of its rendezvous.")
+@click.option("--env", "environment", multiple=True, callback=environment_of_job, metavar="NAME[=VALUE]",
+              help="Set a variable of the job; without a value, to the one it has here; repeatable.")  # fmt: skip
+@click.option("--workdir", default="", metavar="PATH", help="Directory of every node to start in (this one, or DIR).")
+@click.option("--logs", type=_folder, metavar="NEWDIR", help="Directory to create for the logs (gpuops-logs/…).")
+@click.option("--grace", default=10.0, type=click.FloatRange(0, 600), show_default=True, metavar="SECONDS",
+              help="Time between TERM and KILL when the job is ended.")  # fmt: skip
+@click.option("--preflight/--no-preflight", "preflight", default=True, help="Test first why it could not start (yes).")
+@OPTIONS["force_busy"]
+@click.option("--dry-run", is_flag=True, help="Show what would start where; start nothing.")
+@shows("table", "json")
+@reaches(pattern=False, limited=False)
+@click.argument("launch", required=False, metavar="[DIR]", type=click.Path(exists=True, path_type=Path))
+@click.argument("words", nargs=-1, metavar="[-- COMMAND…]", type=click.UNPROCESSED)
+@exits(failed="a rank failed, or preflight found a cause", incomplete="a node was unreachable or lost")
+def command(
+    cluster: Cluster, request: PlaceRequest, output: Output, launch: Path | None, words: tuple[str, ...],
+    **job: Any,
+) -> int:  # fmt: skip
+    """Start a job and follow it to its end.
+
+    DIR holds launch files that gpuops render wrote; with --layout, COMMAND is started as every rank instead. All nodes
+    start at once over gpuops' own connections. Before its first step each rank compares its host, GPU and coordinates
+    with the plan. Each rank's output goes to its own file; equal lines are printed once. When a rank fails, a node is
+    lost or Ctrl-C is pressed, the whole job is ended on all nodes. Files for Slurm and Kubernetes are submitted.
+    """
+    from gpuops.reasons import exit_code
+    from gpuops.report import jobs as report
+
+    if (launch is None) == (not request.layout) or bool(words) != bool(request.layout):
+        raise click.UsageError("name a directory of launch files, or give --layout DEGREES -- COMMAND")
+    allow_files(len(cluster.hosts))
+    terminal().lists_job_lines = output.form == "table"
+    placement = carry_out(cluster, request) if request.layout else None
+    job["workdir"] = job["workdir"] or ("" if launch else str(Path.cwd()))
+    run = carry_out(cluster, LaunchRequest(launch, placement, words, **job))
+    output.publish(table=lambda page: report.lines(run, page), json=lambda _: run.to_json())
+    return exit_code(run)

@@ -1,0 +1,47 @@
+"""Nodes that are declared with their GPUs (``gpu[01-04]:8,gpu05:4``), so that none has to be asked."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+
+from gpuops.document import Where
+from gpuops.errors import PatternError
+from gpuops.inventory.names import LOCALHOST, check_host, is_ipv6, unfold
+from gpuops.inventory.patterns import split
+
+_WITH_GPUS = re.compile(r"(.+):([0-9]+)")
+_MOST_GPUS = 1024
+"""More GPUs than any node has: a larger number is a port, or a slip."""
+
+
+def declared_gpus(pattern: str) -> dict[str, int]:
+    """Return the number of GPUs by node of ``gpu[01-04]:8,gpu05:4``; empty if ``pattern`` declares none.
+
+    Raise `PatternError` for a node without a number and for one that is declared twice.
+    """
+    parts = [part.strip() for part in split(pattern, ",")]
+    matches = [None if is_ipv6(part) else _WITH_GPUS.fullmatch(part) for part in parts]
+    if not any(matches):
+        return {}
+    declared: dict[str, int] = {}
+    for part, match in zip(parts, matches, strict=True):
+        if match is None:
+            raise PatternError(f'"{part}" lacks its number of GPUs; expected {part or "gpu01"}:8')
+        for name in _names(match[1]):
+            if name in declared:
+                raise PatternError(f'"{pattern}" declares {name} twice')
+            declared[name] = _gpus(part, match[2])
+    return declared
+
+
+def _names(folded: str) -> Iterator[str]:
+    for name in unfold(folded, Where("PATTERN")):
+        yield socket.gethostname() if name in LOCALHOST else check_host(name, Where("PATTERN"))
+
+
+def _gpus(part: str, digits: str) -> int:
+    if len(digits) > 4 or not 1 <= int(digits) <= _MOST_GPUS:
+        raise PatternError(f'"{part}": a node has 1 to {_MOST_GPUS} GPUs, not {digits}')
+    return int(digits)

@@ -1,0 +1,103 @@
+"""The nodes that may hold ranks of a job, with their GPUs, and why others may not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gpuops.assessment import lacks_gpus, profile_of
+from gpuops.facts import Facts
+from gpuops.inventory import Host
+from gpuops.operations.health import (
+    Health,
+    check_profiles,
+    failing,
+    health_of,
+    quick_checks,
+    quick_probes,
+    unhealthy_node,
+)
+from gpuops.operations.past.recall import blamed, recall
+from gpuops.placement import NodeShape, shape_of
+from gpuops.probes.host.pcie import pcie
+from gpuops.probes.nvidia.presence import NO_GPU
+from gpuops.probes.nvidia.topo import topo
+from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
+from gpuops.requests import PlaceRequest
+from gpuops.workspace import Workspace
+
+_Shape = NodeShape | Unknown
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Node that may hold ranks: its health, and its shape or why that is unknown."""
+
+    shape: _Shape
+    health: Health
+
+
+def candidates_of(work: Workspace, request: PlaceRequest) -> tuple[list[NodeShape], dict[str, Excluded]]:
+    """Return the nodes that may hold ranks, in order, and the excluded nodes with the reasons, which are noted."""
+    check_profiles(work.hosts, work.catalogue)
+    candidates, excluded = _candidates(work, request)
+    shapes = [shape for node, shape in candidates.items() if node not in excluded and isinstance(shape, NodeShape)]
+    return shapes, excluded
+
+
+def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
+    """Return every node that is known, in order, and the excluded nodes with the reasons, which are noted."""
+    candidates, excluded = _recalled(work, request)
+    asked, more = _asked(work.of([host.name for host in work.hosts if host.name not in candidates]), request)
+    candidates, excluded = {**candidates, **asked}, {**excluded, **more}
+    excluded |= _defective(request, candidates)
+    if not (request.all_nodes or request.facts or work.nodes.source == "saved"):
+        excluded |= blamed(work, candidates)
+    for node, shape in candidates.items():
+        if isinstance(shape, Unknown):
+            excluded.setdefault(node, Excluded(node, "unknown", shape.why))
+    work.nodes.note_excluded(excluded.values())
+    return {host.name: candidates[host.name] for host in work.hosts if host.name in candidates}, excluded
+
+
+def _recalled(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
+    """Return the nodes that a recent validation saw, and those of them that failed it."""
+    if request.facts or request.measured or work.nodes.source == "saved":
+        return {}, {}
+    known = recall(work, request.max_age)
+    failed = {} if request.all_nodes else {node: each.fails for node, each in known.items() if each.fails}
+    return {node: each.shape for node, each in known.items()}, {n: unhealthy_node(n, c) for n, c in failed.items()}
+
+
+def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
+    """Return the nodes that answer, and those that do not or that fail a quick check."""
+    if not work.hosts:
+        return {}, {}
+    catalogue = work.catalogue
+    checks = [] if request.all_nodes else quick_checks(catalogue)
+    profiles, waivers = list(catalogue.profiles().values()), work.waivers()
+
+    def candidate(host: Host, facts: Facts) -> _Candidate:
+        shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
+        return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles), waivers))
+
+    gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
+    gathered.raise_if_interrupted()
+    unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()}, waivers)
+    return {node: each.shape for node, each in gathered.values.items()}, {**gathered.excluded, **unhealthy}
+
+
+def _defective(request: PlaceRequest, hosts: Collection[str]) -> dict[str, Excluded]:
+    """Return the hosts that a measurement blames, in part or as a whole."""
+    if request.measured is None:
+        return {}
+    parts: dict[str, list[str]] = {}
+    for accused in request.measured.blame.blamed:
+        for part in (accused.part, *accused.alternatives):
+            host = part.partition(":")[0]
+            if host in hosts:
+                parts.setdefault(host, []).append(part)
+    return {
+        host: Excluded(host, "defective", f"the all-reduce blames {', '.join(names)}") for host, names in parts.items()
+    }

@@ -1,0 +1,164 @@
+"""Start of a job on its nodes, or its submission to a scheduler."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuops.collective.preflight.diagnosis import Diagnosis
+from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.errors import CancelledError, InputError, MissingError
+from gpuops.events import JobLine, RankEnded
+from gpuops.inventory import Host
+from gpuops.launching.logs import Logs
+from gpuops.launching.outcome import Failure, JobRun
+from gpuops.launching.plan import JobPlan, interpreted, plan_of, read_plan
+from gpuops.launching.running import RunningJob
+from gpuops.nodes import this_machine
+from gpuops.operations.preflight import diagnose
+from gpuops.render import Job, environment_of
+from gpuops.requests import LaunchRequest
+from gpuops.shell import Command
+from gpuops.transport.local import open_local
+from gpuops.workspace import Workspace
+
+_SUBMIT_SECONDS = 60.0
+_NOT_FOUND = 127
+_EXPORT = re.compile(r"^export ([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
+_EXEC = re.compile(r"^exec (\S+)", re.MULTILINE)
+
+
+def launch(work: Workspace, request: LaunchRequest) -> JobRun:
+    """Start the job after a preflight, follow it, and end it everywhere as soon as a part of it fails or is lost."""
+    plan = _plan(request)
+    plan.check()
+    if request.dry_run:
+        return JobRun(plan, dry_run=True)
+    if plan.submitted_by:
+        return _submitted(plan)
+    of_job = work.of([node.name for node in plan.nodes])
+    hosts = of_job.nodes.usable(of_job.hosts)
+    _refuse_too_many(of_job, hosts)
+    diagnosis = _preflight(of_job, plan, request) if request.preflight else None
+    if diagnosis is not None and diagnosis.conclusion() != "ok":
+        return JobRun(plan, diagnosis=diagnosis, interrupted=diagnosis.interrupted)
+    return _run(work, request, plan, hosts, diagnosis)
+
+
+def _plan(request: LaunchRequest) -> JobPlan:
+    settings = request.environment or {}
+    if request.launch is not None:
+        return read_plan(request.launch, request.workdir or str(request.launch.absolute()), settings)
+    if request.placement is None:
+        raise InputError("launch needs a placement")
+    script, *arguments = request.command
+    environment = environment_of(request.placement, "other")
+    job = Job(script, tuple(arguments), request.name, request.port, environment)
+    return plan_of(request.placement, job, request.workdir or str(Path.cwd()), settings)
+
+
+def _refuse_too_many(work: Workspace, hosts: Sequence[Host]) -> None:
+    """Raise `InputError` if this process may not have a connection to every node at once, as a job needs."""
+    if work.nodes.fitting(len(hosts)) < len(hosts):
+        raise InputError(
+            f"a job needs all of its {len(hosts)} nodes at once; raise the limit of open files (ulimit -n)"
+        )
+
+
+def _preflight(work: Workspace, plan: JobPlan, request: LaunchRequest) -> Diagnosis:
+    return diagnose(work, launch_command(plan), frozenset(request.force_busy))
+
+
+def launch_command(plan: JobPlan) -> LaunchCommand:
+    """Return the job as preflight reads a launch command: what runs on each node, and the variables that it gets."""
+    text = plan.nodes[0].script_text
+    program = _EXEC.search(text)
+    words = plan.command and interpreted(plan.command)
+    exported = {name: _first_word(value) for name, value in _EXPORT.findall(text)}
+    return LaunchCommand(
+        "torchrun" if program and program[1] == "torchrun" else "launch",
+        words[0] if words else program[1] if program else "bash",
+        tuple(node.name for node in plan.nodes),
+        master=plan.master,
+        port=plan.port,
+        environment={**exported, **plan.environment},
+        per_node=max(len(node.seats) for node in plan.nodes),
+        files=tuple(dict.fromkeys([plan.folder, *_script(plan, text)])),
+        rendezvous="--port {port}",
+        words=("gpuops", "launch"),
+    )
+
+
+def _script(plan: JobPlan, text: str) -> list[str]:
+    """Return the path of the Python script that every rank runs, if there is just one."""
+    words = plan.command or tuple(shlex.split(text.partition("\nexec ")[2], comments=True))
+    scripts = [word for word in words if word.endswith(".py")]
+    return [str(Path(plan.folder, scripts[0]))] if len(scripts) == 1 else []
+
+
+def _first_word(text: str) -> str:
+    """Return the value of an assignment, as a shell would read it before a comment."""
+    return next(iter(shlex.split(text, comments=True)), "")
+
+
+def _run(
+    work: Workspace, request: LaunchRequest, plan: JobPlan, hosts: Sequence[Host], diagnosis: Diagnosis | None
+) -> JobRun:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    logs = Logs(request.logs or Path("gpuops-logs") / f"{_file_name(plan.name)}-{stamp}", plan.world)
+    job = RunningJob(plan, logs, _Emitting(work), request.grace)
+    work.nodes.activity("starting the job")
+    interrupted = False
+    with work.nodes.connections.group(work.nodes.cancel) as group:
+        try:
+            job.run(hosts, group, work.nodes.cancel)
+        except (CancelledError, KeyboardInterrupt):
+            interrupted = True
+    return JobRun(
+        plan,
+        logs.folder,
+        started=job.started,
+        asserted=frozenset(job.asserted),
+        misplaced=job.misplaced,
+        failure=job.failure(),
+        lost=job.lost,
+        left=job.left,
+        diagnosis=diagnosis,
+        interrupted=job.interrupted or interrupted,
+    )
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name).strip(".") or "job"
+
+
+class _Emitting:
+    """Passes on what happens as events."""
+
+    def __init__(self, work: Workspace) -> None:
+        self._nodes = work.nodes
+
+    def line(self, ranks: Sequence[int], nodes: Sequence[str], text: str) -> None:
+        self._nodes.emit(JobLine(self._nodes.operation, tuple(ranks), tuple(nodes), text))
+
+    def ended(self, node: str, ranks: Sequence[int], code: int | None) -> None:
+        self._nodes.emit(RankEnded(self._nodes.operation, node, tuple(ranks), code))
+
+
+def _submitted(plan: JobPlan) -> JobRun:
+    """Submit the job with its scheduler's own command, in the directory of the launch files."""
+    machine = open_local(this_machine())
+    line = f"cd {shlex.quote(plan.folder)} && {plan.start}"
+    try:
+        answer = machine.run(Command(("sh", "-c", line), timeout_seconds=_SUBMIT_SECONDS))
+    finally:
+        machine.close()
+    if answer.exit == _NOT_FOUND:
+        raise MissingError(f"{plan.submitted_by}: not found on this machine; run it where it is: {line}")
+    if answer.exit or answer.timed_out:
+        why = answer.last_line() or f"no answer within {_SUBMIT_SECONDS:.0f} s"
+        return JobRun(plan, failure=Failure(f"{plan.submitted_by} here", (), answer.exit, why))
+    return JobRun(plan, started=True, submitted=answer.out.strip())

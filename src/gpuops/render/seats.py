@@ -1,0 +1,74 @@
+"""The ranks of a launch as a hidden file beside its launch files, from which ``gpuops launch`` starts the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from gpuops.errors import TemplateError
+from gpuops.placement import Placement
+from gpuops.render.job import Job
+from gpuops.render.rendering import Rendered
+from gpuops.render.target import Target
+
+SEATS_FILE = ".gpuops-launch.json"
+SEATS_SCHEMA = "gpuops.seats/1"
+_NODE = "{node}"
+
+
+def seats_file(target: Target, placement: Placement, job: Job, start: str) -> Rendered:
+    """Return the file; the plan is in `seats_document`."""
+    text = json.dumps(seats_document(target, placement, job, start), indent=1)
+    return Rendered(SEATS_FILE, 0o644, f"{text}\n")
+
+
+def seats_document(target: Target, placement: Placement, job: Job, start: str) -> dict[str, Any]:
+    """Return where every rank belongs, and the script of each node (empty: the target has none for each node)."""
+    layout = placement.layout
+    return {
+        "schema": SEATS_SCHEMA,
+        "target": target.name,
+        "name": job.name,
+        "layout": str(layout),
+        "axes": [[axis, getattr(layout, axis)] for axis in layout.order.split("-") if axis != "ep"],
+        "master": placement.nodes[0].address,
+        "port": job.port,
+        "start": start,
+        "nodes": [
+            {
+                "name": node.name,
+                "script": script_of(target, node.name),
+                "ranks": [
+                    {
+                        "rank": rank.rank,
+                        "local_rank": rank.local_rank,
+                        "gpu": rank.gpu,
+                        "uuid": next((gpu.uuid for gpu in node.gpus if gpu.index == rank.gpu), ""),
+                        "at": {axis: getattr(rank, axis) for axis in ("tp", "cp", "dp", "pp")},
+                    }
+                    for rank in placement.on(node.name)
+                ],
+            }
+            for node in placement.nodes
+        ],
+    }
+
+
+def script_of(target: Target, node: str) -> str:
+    """Return the path of the script that starts the job's part on ``node``; empty if the target has none."""
+    own = [path for path in target.executable if _NODE in path]
+    return own[0].replace(_NODE, node) if len(own) == 1 else ""
+
+
+def read_seats(document: Any, where: str) -> dict[str, Any]:
+    """Return what `seats_document` made; raise `TemplateError` for anything else."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SEATS_SCHEMA:
+        raise TemplateError(f"{where}: not the plan of a launch ({schema}, expected {SEATS_SCHEMA}); render it again")
+    return dict(document)
+
+
+def names_of(document: dict[str, Any]) -> Sequence[str]:
+    """Return the names of the nodes, in the order of their ranks."""
+    return [str(node["name"]) for node in document["nodes"]]

@@ -1,0 +1,148 @@
+"""Placing and rendering for nodes that the command line declares with their GPUs, so that none has to be asked."""
+
+import json
+import shlex
+import socket
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli.place import command as place
+from gpuops.cli.render import command as render
+from gpuops.errors import DocumentError, LayoutError, PatternError
+from gpuops.inventory.declared import declared_gpus
+
+PRINTS_ITS_WORDS = """#!/bin/bash
+printf '%s\\n' "$CUDA_VISIBLE_DEVICES" "$@"
+"""
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    """A folder without an inventory, and no way to ask a node."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gpuops.nodes.Nodes.each", lambda *_args, **_options: pytest.fail("a node was asked"))
+    monkeypatch.setattr("gpuops.transport.connections.Connections.group", lambda *_args: pytest.fail("it connects"))
+    return tmp_path
+
+
+def run(command, *words):
+    return CliRunner().invoke(command, words, catch_exceptions=True)
+
+
+def ranks(*words):
+    document = json.loads(run(place, "--json", *words).stdout)
+    return {node["name"]: len(node["gpus"]) for node in document["nodes"]}
+
+
+def test_torchrun_starts_from_four_files_and_no_cluster(nowhere):
+    done = run(render, "-t", "torchrun", "gpu[01-04]:8", "--", "train.py", "--lr", "1")
+    assert done.exit_code == 0
+    assert "no node was asked" in done.stderr
+    assert [path.name for path in sorted((nowhere / "launch").glob("[!.]*"))] == [
+        f"static-gpu0{number}.sh" for number in (1, 2, 3, 4)
+    ]
+    (nowhere / "torchrun").write_text(PRINTS_ITS_WORDS)
+    (nowhere / "torchrun").chmod(0o755)
+    script = nowhere / "launch" / "static-gpu03.sh"
+    said = subprocess.run(
+        [script], env={"PATH": f"{nowhere}:/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.splitlines() == [
+        "0,1,2,3,4,5,6,7",
+        "--nnodes=4",
+        "--nproc-per-node=8",
+        "--node-rank=2",
+        "--master-addr=gpu01",
+        "--master-port=29500",
+        "train.py",
+        "--lr",
+        "1",
+    ]
+
+
+def test_the_start_command_names_every_declared_node():
+    done = run(render, "-t", "torchrun", "gpu[01-04]:8")
+    assert "gpu[01-04]" in shlex.split(done.stdout.splitlines()[-1])
+
+
+def test_neither_ssh_nor_the_checks_are_loaded(nowhere):
+    words = ["render", "-t", "torchrun", "h[1-4]:8", "--", "train.py"]
+    code = f"import sys; sys.argv[1:] = {words}\nfrom gpuops.cli import program\n"
+    code += "program(standalone_mode=False); print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=nowhere, capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "gpuops.placement.choice" in loaded
+    assert not {"paramiko", "fabric", "gpuops.isolation", "gpuops.operations.health", "asyncio"} & set(loaded)
+
+
+def test_without_a_layout_a_replica_is_on_every_gpu():
+    assert ranks("gpu[01-03]:4") == {"gpu01": 4, "gpu02": 4, "gpu03": 4}
+
+
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [("tp=4,dp=all", "tp=4,dp=6"), ("dp=all,pp=3,chunks=9", "dp=8,pp=3"), ("dp=all,tp=2,cp=3", "dp=4,tp=2,cp=3"),
+     ("dp=all,ep=5", "dp=20,ep=5"), ("dp=all,cp=2,ep=8", "dp=12,cp=2,ep=8")],
+)  # fmt: skip
+def test_dp_all_is_as_many_replicas_as_there_is_room_for(layout, found):
+    document = json.loads(run(place, "--json", "--layout", layout, "gpu[01-03]:8").stdout)
+    assert set(found.split(",")) <= set(document["layout"].split(","))
+
+
+def test_dp_all_counts_gpus_in_whole_tensor_parallel_groups():
+    assert ranks("gpu[1-2]:7", "--layout", "dp=all,tp=2") == {"gpu1": 6, "gpu2": 6}
+
+
+def test_more_than_there_is_room_for_is_refused():
+    done = run(place, "--layout", "dp=all,pp=40", "gpu[01-03]:8")
+    assert isinstance(done.exception, LayoutError)
+
+
+def test_an_inventory_gives_declared_nodes_their_addresses(nowhere):
+    (nowhere / "prod.yml").write_text("all: {hosts: {gpu01: {ansible_host: 10.0.0.7}, gpu02: {}}}")
+    run(render, "-i", "prod.yml", "-t", "torchrun", "gpu[01-02]:8")
+    assert "--master-addr=10.0.0.7" in (nowhere / "launch" / "static-gpu02.sh").read_text()
+    done = run(render, "-i", "prod.yml", "-t", "torchrun", "gpu09:8", "-o", "other")
+    assert isinstance(done.exception, PatternError)
+
+
+def test_this_machine_is_declared_by_its_own_name():
+    assert declared_gpus("localhost:2") == {socket.gethostname(): 2}
+
+
+@pytest.mark.parametrize("pattern", ["", "gpu01", "h100:&rack1:!gpu05", "gpu[001:128]", "fe80::1:8", "gpu[001-128]"])
+def test_other_patterns_declare_nothing(pattern):
+    assert declared_gpus(pattern) == {}
+
+
+def test_sets_and_counts_are_combined():
+    assert declared_gpus("gpu[01-02,07]:8, gpu05:4") == {"gpu01": 8, "gpu02": 8, "gpu07": 8, "gpu05": 4}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("gpu01:8,gpu02", '"gpu02" lacks its number of GPUs; expected gpu02:8'),
+        ("gpu[1-2]:8,gpu2:4", "declares gpu2 twice"),
+        ("gpu01:0", "a node has 1 to 1024 GPUs, not 0"),
+        ("gpu01:2222", "a node has 1 to 1024 GPUs, not 2222"),
+        ("gpu01:99999999999", "a node has 1 to 1024 GPUs"),
+    ],
+)
+def test_a_slip_is_told(pattern, words):
+    with pytest.raises(PatternError, match=words):
+        declared_gpus(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["gpu[01-:8", "$(id):8", "gpu[1-999999999]:8"])
+def test_what_is_no_name_is_refused(pattern):
+    with pytest.raises(DocumentError):
+        declared_gpus(pattern)
+
+
+def test_declared_nodes_exclude_saved_facts_and_this_machine():
+    for words in (("--from", "facts"), ("--local",)):
+        assert "excludes --from and --local" in run(place, *words, "gpu01:8").output

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from gpuops.launching.outcome import Failure, JobRun
+from gpuops.launching.plan import JobPlan, NodePlan, Seat
+from gpuops.reasons import Excluded, exit_code
+from gpuops.report.jobs import fold_ranks, job_line, lines
+from gpuops.report.page import Page
+
+
+@pytest.fixture
+def plan():
+    nodes = tuple(
+        NodePlan(name, (Seat(2 * i, 0, 0, "", {}), Seat(2 * i + 1, 1, 1, "", {})))
+        for i, name in enumerate(("n1", "n2"))
+    )
+    return JobPlan("direct", "train", "dp=4", (("dp", 4),), "n1", 29500, nodes, "/w", ("train.py",), "", {"TOKEN": "x"})
+
+
+def text(run):
+    return "\n".join(lines(run, Page()))
+
+
+def test_ranks_are_folded():
+    assert fold_ranks([3, 0, 1, 2, 9]) == "0-3,9"
+    assert job_line([0, 1, 2], (), "a\x1b[31mb") == "[0-2] " + job_line([0], (), "a\x1b[31mb").removeprefix("[0] ")
+    assert "\x1b" not in job_line([0], (), "a\x1b[31mb")
+    assert job_line((), ["n1", "n2"], "x") == "[n[1-2]] x"
+
+
+def test_a_dry_run_shows_what_would_start_where_and_no_value_of_the_environment(plan):
+    shown = text(JobRun(plan, dry_run=True))
+    assert "n2        ranks 2-3 on GPUs 0,1: python3 train.py" in shown
+    assert "TOKEN" in shown
+    assert "x" not in shown.split("TOKEN")[1].split("\n")[0]
+
+
+def test_a_failure_names_node_rank_status_and_last_words(plan):
+    run = JobRun(plan, Path("logs"), started=True, failure=Failure("n2", (3,), -9, "", ("one", "two")))
+    assert "n2, rank 3, ended by signal 9 (SIGKILL)" in text(run)
+    assert "| two" in text(run)
+    assert exit_code(run) == 1
+
+
+def test_exit_codes(plan):
+    lost = {"n1": Excluded("n1", "lost", "gone")}
+    assert exit_code(JobRun(plan, started=True)) == 0
+    assert exit_code(JobRun(plan, lost=lost)) == 3
+    assert exit_code(JobRun(plan, started=True, left={"n1": {5: "D"}})) == 3
+    assert exit_code(JobRun(plan, started=True, interrupted=True, failure=Failure("n1", (0,), 1))) == 130
+    assert exit_code(JobRun(plan, started=True, misplaced={0: ("x",)})) == 1
+
+
+def test_unknown_seats_are_told(plan):
+    assert "unknown of 1-3" in text(JobRun(plan, started=True, asserted=frozenset({0})))
