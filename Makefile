@@ -11,7 +11,7 @@ SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod ip
 	systemd-container debootstrap apt-utils gnupg vagrant nftables ipmitool openipmi
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test real promises format lint types check wheel docs bench system ground clean
+.PHONY: help demo test real promises fuzz format lint types check wheel docs bench system ground clean
 
 help:      ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -20,18 +20,21 @@ demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, va
 	$(BIN)/gpuops lab demo
 
 test: .venv/test.stamp system      ## the quick tests, which need no root; many of them wait, so three run side by side on two cores
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab tests/unit tests/attacks $(wildcard tests/test_*.py)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab tests/unit tests/attacks tests/fuzz $(wildcard tests/test_*.py)
 
 real: .venv/test.stamp ground      ## tests with real servers, networks and machines, most of which want root: twenty minutes
 	$(BIN)/pytest tests/real/collective
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder tests/real --ignore tests/real/collective
 	$(BIN)/pytest -m root tests/lab tests/unit
 	$(BIN)/pytest -n 2 --dist loadfile -m long tests/unit
-	$(BIN)/pytest -n 2 --dist loadfile -m 'long or sampled' tests/lab tests/attacks
+	$(BIN)/pytest -n 2 --dist loadfile -m 'long or sampled' tests/lab tests/attacks tests/fuzz
 	$(BIN)/python tests/mutations/remove_guards.py --sample 6 --seed $$(date +%j)
 
 promises: .venv/test.stamp ground      ## remove each guard of docs/promises.md in a copy: its test must fail; half an hour
 	$(BIN)/python tests/mutations/remove_guards.py
+
+fuzz: .venv/test.stamp      ## odd input for every reader of foreign bytes: make fuzz MINUTES=60; what breaks one is kept for the tests
+	$(BIN)/python tests/fuzz/fuzz.py --minutes $(or $(MINUTES),60)
 
 check: lint types test real wheel      ## everything that must hold before a change goes in
 

@@ -21,6 +21,7 @@ from gpuops.errors import DocumentError, did_you_mean
 
 _LARGEST_BYTES = 32 * 1024 * 1024
 _MOST_NODES = 500_000
+_MOST_DIGITS = 100  # no quantity has more, and Python refuses to read some thousand of them
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _VERSION_TRAP = re.compile(r"\d+\.\d+|0\d+|\d+(:\d+)+")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -112,6 +113,8 @@ class YamlNode:
         text = self.text(what)
         if not re.fullmatch(r"-?(0|[1-9][0-9]*)", text):
             raise self.fail(f"{what} is expected, found {self.kind}")
+        if len(text) > _MOST_DIGITS:
+            raise self.fail(f"{what} is expected, found one of {len(text)} digits")
         number = int(text)
         if (low is not None and number < low) or (high is not None and number > high):
             raise self.fail(f"{what} must be between {low} and {high}, found {number}")

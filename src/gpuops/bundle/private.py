@@ -19,10 +19,10 @@ from gpuops.bundle.secret_names import PRIVATE_NAME
 from gpuops.secret import MASK, redact
 
 REMOVED = f"{MASK} removed by gpuops: data of users"
-_XML_NAME = re.compile(r"(<process_name>)(.*?)(</process_name>)", re.DOTALL)
+_XML_NAME = re.compile(r"(<process_name>)([^<]*)(</process_name>)")
 _TEXT_NAME = re.compile(r"^(\s+Name\s+: )(.*)()$", re.MULTILINE)  # no other row of nvidia-smi -q is labelled so
 _TABLE_NAME = re.compile(r"^(\|\s+\d+\s.*?\s(?:C|G|C\+G|M\+C)\s+)(\S.*?)(\s+\d+MiB\s+\|)$", re.MULTILINE)
-_XID_NAME = re.compile(r"(\bXid .*?, name=)(.*?)(,|$)", re.MULTILINE)
+_XID_NAME = re.compile(r"(\bXid (?:(?!\bXid ).)*?, name=)(.*?)(,|$)", re.MULTILINE)
 _NAMES = (_XML_NAME, _TEXT_NAME, _TABLE_NAME, _XID_NAME)
 _RULES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ("audit records", re.compile(r"^.*\baudit(?:\(|: type=|\[\d+\]: ).*$", re.MULTILINE), REMOVED),

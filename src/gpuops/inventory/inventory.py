@@ -175,6 +175,8 @@ def find(name: str, project: Path | None = None, *, folder: Path = Path(), by: s
 
     ``by`` is the variable that names it, for the error if there is no such file.
     """
+    if "\0" in name:
+        raise DocumentError("--inventory", "the name of a file cannot contain a NUL")
     places = [folder / name]
     if project is not None and len(Path(name).parts) == 1:
         places.append(project / "inventory" / name)

@@ -62,7 +62,7 @@ def own_tests(project: Path | None) -> list[Check]:
 def _tests_in(file: Path) -> list[Check]:
     try:
         module = ast.parse(file.read_bytes(), str(file))
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         line = getattr(error, "lineno", None)
         at = f"{file}:{line}" if line else str(file)
         raise ContentError(f"{at}: cannot be loaded: {type(error).__name__}: {error}") from error

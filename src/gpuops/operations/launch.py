@@ -40,7 +40,7 @@ def model_of(source: Path | Mapping[str, Any] | None) -> ModelSpec | None:
         return read_model(dict(source), "the model")
     try:
         document = json.loads(read_text(source))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LayoutError(f"{source}: not a JSON document: {error}") from error
     if not isinstance(document, dict):
         raise LayoutError(f"{source}: not a model configuration; expected a JSON object")

@@ -43,7 +43,7 @@ class Version:
     """A version as numbers and words: 580.95 < 580.126. Of 1.2 and 1.2.0, the shorter is smaller."""
 
     def __init__(self, text: object) -> None:
-        self.parts = tuple((word.isdigit(), int(word) if word.isdigit() else 0, word) for word in _words(text))
+        self.parts = tuple((word.isdecimal(), *_as_number(word), word) for word in _words(text))
 
     def __eq__(self, other: object) -> bool:
         return self.parts == _version(other).parts
@@ -59,10 +59,16 @@ def _version(value: object) -> Version:
     return value if isinstance(value, Version) else Version(value)
 
 
+def _as_number(word: str) -> tuple[int, str]:
+    """Return what orders a word like its number: how many digits it has, and the digits; nothing if it is none."""
+    digits = word.lstrip("0") if word.isdecimal() else ""
+    return len(digits), digits
+
+
 def _words(text: object) -> list[str]:
     if not isinstance(text, str):
         raise TypeError(f"{text!r} is not a version; expected a string")
-    return re.findall(r"\d+|[a-z]+", text.lower())
+    return re.findall(r"[0-9]+|[a-z]+", text.lower())
 
 
 @dataclass(frozen=True)

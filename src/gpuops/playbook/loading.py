@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,7 +192,7 @@ def _share(node: YamlNode) -> Share:
     text = node.text("a number of nodes, a percentage or rack")
     if text == RACK:
         return "rack"
-    if text.endswith("%") and text[:-1].isdigit() and 0 < int(text[:-1]) <= 100:
+    if re.fullmatch("[0-9]{1,3}%", text) and 0 < int(text[:-1]) <= 100:
         return int(text[:-1]) / 100
     return node.integer('serial: a number of nodes, a percentage ("25%") or rack', 1, 1_000_000)
 

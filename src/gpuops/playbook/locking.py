@@ -127,7 +127,7 @@ def _read(text: str) -> Owner:
     try:
         values: dict[str, Any] = json.loads(text)
         return Owner(**{f.name: _checked(values[f.name], int if f.name == "pid" else str) for f in fields(Owner)})
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Owner("?", "an unknown user", "?", "?", 0, "?")
 
 

@@ -29,7 +29,15 @@ def fill_template(path: Path, values: Mapping[str, object]) -> str:
     )
     try:
         return environment.from_string(read_text(path)).render(values)
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+    except (
+        jinja2.TemplateError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         line = getattr(error, "lineno", None) or _line_of(error)
         raise ValueError(f"{path}{f':{line}' if line else ''}: {str(error).rstrip('.')}") from error
 

@@ -65,7 +65,7 @@ _ACCELERATE_KEYS: Mapping[str, frozenset[str]] = {
 
 Its questionnaire also writes offload_optimizer_nvme_path and offload_param_nvme_path, which it does not pass on."""
 
-_HOST = re.compile(r"(\S+)\s+slots=(\d+)\s*(?:#.*)?\Z")
+_HOST = re.compile(r"(\S+)\s+slots=(\d{1,6})\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S.*\Z")
 
 
@@ -81,7 +81,7 @@ def lint(files: Iterable[Rendered], placement: Placement) -> Iterator[str]:
 def _deepspeed_config(text: str, placement: Placement) -> Iterator[str]:
     try:
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         yield f": not JSON: {error}"
         return
     if not isinstance(config, dict):

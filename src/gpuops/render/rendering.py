@@ -91,7 +91,15 @@ def _with_line(work: Callable[[], T], source: str, path: Path | None) -> T:
     """Do ``work``; its errors become `TemplateError` with the file and line."""
     try:
         return work()
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+    except (
+        jinja2.TemplateError,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        RecursionError,
+        MemoryError,
+    ) as error:
         line = getattr(error, "lineno", None) or _line_of(error)
         where = ":".join(str(part) for part in (path, line) if part is not None)
         raise TemplateError(f"{where or source[:60]}: {str(error).rstrip('.')}") from error

@@ -162,7 +162,10 @@ class AgentTransport:
         )  # so that its last line is an error
         _offer(stream, _program(*scripts))
         with self._within(_START_SECONDS):
-            return Worker(stream, receive(stream, _START_SECONDS)["hello"])
+            first = receive(stream, _START_SECONDS).get("hello")
+        if not isinstance(first, dict):
+            raise LostError(self.node, "the worker script did not say what it is; is something printing in its place?")
+        return Worker(stream, first)
 
     def close(self) -> None:
         """Close the transport; a batch that waits in another thread raises `LostError`. Safe to call twice."""

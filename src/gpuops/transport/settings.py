@@ -94,7 +94,7 @@ def resolve(host: Host, *, connect_seconds: float | None = None, config_file: st
 
 def _number(host: Host, merged: Mapping[str, object], key: str, default: int) -> int:
     value = str(merged.get(key, default))
-    if not value.isdigit():
+    if not value.isdecimal() or len(value) > 9:
         raise InputError(f'{host.name}: {key} "{value}" in its SSH configuration is not a number')
     return int(value)
 

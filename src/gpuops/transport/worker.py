@@ -46,8 +46,8 @@ def receive(stream: MarkedStream, seconds: float) -> dict[str, Any]:
     if word == b"none":
         raise LostError(stream.node, "no Python 3 found on the node")
     try:
-        message: dict[str, Any] = json.loads(word)
-    except ValueError as error:
+        message: dict[str, Any] = json.loads(word if word.startswith(b"{") else b"")
+    except (ValueError, RecursionError) as error:
         raise LostError(stream.node, f"the worker script sent an unreadable message ({error})") from error
     return message
 

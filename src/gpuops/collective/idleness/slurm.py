@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +12,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from gpuops.collective.idleness.drain_reason import DrainOwner, DrainReason, parse_drain_reason
 from gpuops.collective.idleness.proof import Allocation, NodeAllocation, NoSuchNode
 from gpuops.inventory import Host
+from gpuops.inventory.patterns import split
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 from gpuops.transport import Transport
@@ -33,6 +36,11 @@ JOBS = slurm_command(
 )
 
 
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"\s*(\d+)-(\d+)")
+_DIGITS = re.compile(r"\d{10}")
+_MOST_NODES = 65_536
+"""The most nodes that Slurm supports in one partition (MaxNodeCount); ClusterShell would build any number of names."""
 NO_SUCH_NODE = NoSuchNode("Slurm has no such node")
 
 
@@ -105,9 +113,22 @@ def _rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
     return rows
 
 
+def _count(name: str) -> int:
+    """Return how many names a folded name stands for: ``gpu[01-03,7]`` for four."""
+    brackets = _BRACKETS.findall(name)
+    return math.prod(sum(_size(part) for part in inside.split(",")) for inside in brackets)
+
+
+def _size(part: str) -> int:
+    match = _RANGE.match(part)
+    return max(1, int(match[2]) - int(match[1]) + 1) if match else 1
+
+
 def unfolded(nodes: str) -> list[str]:
     """Return the names in Slurm's ``gpu[01-03,7]``; an empty list if it cannot be parsed."""
+    if _DIGITS.search(nodes) or sum(map(_count, split(nodes, ","))) > _MOST_NODES:
+        return []
     try:
         return list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
+    except (NodeSetException, ValueError, AssertionError):  # the last two: a range that ends below its beginning
         return []
