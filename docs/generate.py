@@ -32,6 +32,7 @@ from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
 from gpuops.lab.faults.catalogue import FAULTS
+from gpuops.planner.strategies import STRATEGIES
 from gpuops.render import abridged
 from gpuops.report.checks import applies_to
 from gpuops.shell import Command, Files, Question, Resources
@@ -46,6 +47,14 @@ _PART = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOT
 def current(page: str) -> str:
     """Return the text of a page with its generated parts up to date."""
     return _PART.sub(lambda part: part[1] + "\n".join(["", *_PARTS[part[2]](), "", part[3]]), page)
+
+
+def strategies() -> Iterator[str]:
+    """Yield the table of named strategies: aliases, what they need in the model, and what else to know."""
+    yield from ("| strategy | also called | changes to the model | note |", "|---|---|---|---|")
+    for each in STRATEGIES:
+        use = "" if each.training else " (inference only)"
+        yield f"| {each.name}{use} | {', '.join(each.aliases)} | {each.changes} | {each.note} |"
 
 
 def layers() -> Iterator[str]:
@@ -357,7 +366,7 @@ _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
     for made in (
         *(layers, verbs, node_options, checks, catalogue, profiles, published, probes, texts, faults, false_drains),
-        *(launch_targets, tasks, playbooks, promises),
+        *(launch_targets, tasks, playbooks, promises, strategies),
     )
 }
 

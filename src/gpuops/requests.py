@@ -214,7 +214,7 @@ class PlanRequest(Request["LayoutPlan"]):
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
-    sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    sizes: Mapping[str, int] | None = field(default=None, hash=False)
     cluster: str = ""
     global_batch: int | None = None
     sequence: int | None = None

@@ -61,7 +61,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
 def planned_model(request: PlanRequest) -> TransformerSpec:
     """Return the model of a request: from a ``config.json`` or its content, or from sizes."""
     if request.model is None:
-        return from_sizes(request.sizes)
+        return from_sizes(request.sizes or {})
     if isinstance(request.model, Mapping):
         return read_config(dict(request.model), "the model")
     path = Path(request.model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -49,6 +49,9 @@ class LayoutPlan(Result):
     answers: tuple[Answer, ...] = ()
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
     interrupted: bool = False
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.found.best)
 
     @property
     def best(self) -> Estimate | None:

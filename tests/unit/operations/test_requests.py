@@ -29,6 +29,7 @@ METHODS = {
     "SharpRequest": "sharp",
     "PreflightRequest": "preflight",
     "PlaceRequest": "place",
+    "PlanRequest": "plan",
     "RenderRequest": "render",
     "LaunchRequest": "launch",
     "ProvisionRequest": "provision",
@@ -61,6 +62,7 @@ OTHER_WORDS = {
     ("PreflightRequest", "hostfile_text"): None,  # the command line reads the files that the launch command names
     ("PlaceRequest", "measured"): None,  # no file contains only a measurement
     ("PlaceRequest", "gpus_by_node"): "pattern",
+    ("PlanRequest", "cluster"): "machines",  # the command line has a cluster of hosts
     ("RenderRequest", "command"): "words",
     ("RenderRequest", "target"): "targets",
     ("RenderRequest", "placement"): None,  # computed from the options of place
