@@ -11,7 +11,7 @@ SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod ip
 	systemd-container debootstrap apt-utils gnupg vagrant nftables ipmitool openipmi
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test real promises fuzz format lint types check wheel docs bench system ground clean
+.PHONY: help demo test real promises fuzz format lint types check wheel sbom audit docs bench system ground clean
 
 help:      ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -49,6 +49,19 @@ wheel: .venv/test.stamp      ## dist/*.whl and the sdist
 	rm -rf dist
 	$(BIN)/hatchling build
 
+sbom: .venv/sbom/stamp .venv/release.stamp      ## dist/gpuops.cdx.json: what an installation with all options consists of
+	mkdir -p dist
+	$(BIN)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --of JSON -o dist/gpuops.cdx.json .venv/sbom/bin/python
+
+audit: .venv/sbom/stamp .venv/release.stamp      ## known vulnerabilities of what it depends on; exit 3 if no database answers
+	$(BIN)/python release/audit.py $(BIN)/pip-audit .venv/sbom
+
+.venv/sbom/stamp: pyproject.toml .venv/release.stamp
+	$(PYTHON) -m venv .venv/sbom
+	.venv/sbom/bin/python -m pip install --quiet --disable-pip-version-check '.[redfish,testinfra]'
+	.venv/sbom/bin/python -m pip uninstall --quiet --yes pip
+	@touch $@
+
 format: .venv/test.stamp      ## let ruff format the code
 	$(BIN)/ruff format .
 
@@ -85,7 +98,7 @@ ground: system
 		&& .venv/sagemaker/bin/python -m pip install --quiet --disable-pip-version-check sagemaker==2.257.7; \
 	fi
 
-.venv/lab.stamp .venv/test.stamp: .venv/%.stamp: pyproject.toml
+.venv/lab.stamp .venv/test.stamp .venv/release.stamp: .venv/%.stamp: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "gpuops needs Python 3.10 or newer with venv, and none is on PATH (Debian, Ubuntu: apt install python3 python3-venv)"; exit 2; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(PIP) --editable '.[$*]'

@@ -2,7 +2,7 @@
 
     python bench/render.py
 
-One lab host answers over real SSH. Its saved facts become those of 1,024 nodes, each with its own names, serial numbers,
+One lab host answers over real SSH. Its saved facts become those of 1,024 nodes, each with its own names, serials,
 UUIDs, temperatures and power values. Each target is rendered several times; the median counts.
 """
 

@@ -1,9 +1,12 @@
 """What is installed is whole: the wheel, and the wheel of the sdist, hold every file that the engine looks for."""
 
+import hashlib
+import importlib.util
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -54,6 +57,45 @@ def test_the_wheel_holds_the_engine_and_the_content_and_nothing_else(wheels, sou
     assert names == expected
     assert {"gpuops/py.typed", "gpuops/node/agent.py", "gpuops/content/checks/profiles/hgx-h100.yml"} <= names
     assert about == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
+
+
+def test_wheel_of_another_time_and_folder_has_the_same_bytes(wheels, tmp_path, monkeypatch):
+    """Other times of files, another umask and another order of directories do not show."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    digests = set()
+    for number, before in enumerate((0o022, 0o077)):
+        source = tmp_path / str(number) / "tree"
+        hidden = shutil.ignore_patterns(".venv", ".git", "dist", "__pycache__", ".*_cache", ".hypothesis", ".fuzz")
+        shutil.copytree(ROOT, source, ignore=hidden, copy_function=shutil.copyfile if number else shutil.copy2)
+        mask = os.umask(before)
+        try:
+            made = build(source, tmp_path / str(number) / "dist", "wheel")
+        finally:
+            os.umask(mask)
+        digests.add(hashlib.sha256(made.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+AUDITS = {
+    "nothing known": ([{"name": "a", "version": "1", "vulns": []}], []),
+    "one known": ([{"name": "a", "version": "1", "vulns": [{"id": "CVE-1"}]}], ["a 1: CVE-1"]),
+    "one not looked up": ([{"name": "a", "version": "1", "vulns": []}, {"name": "b", "skip_reason": "x"}], None),
+    "gpuops itself, which is in no database yet": (
+        [{"name": "a", "version": "1", "vulns": []}, {"name": "gpuops", "skip_reason": "x"}],
+        [],
+    ),
+    "no package": ([], None),
+}
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_audit_passes_only_if_every_package_was_looked_up(name):
+    spec = importlib.util.spec_from_file_location("audit", ROOT / "release" / "audit.py")
+    audit = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(audit)
+    packages, found = AUDITS[name]
+    assert audit.report(json.dumps({"dependencies": packages})) == found
+    assert audit.report("") is None
 
 
 FIXED = {

@@ -9,7 +9,7 @@ import click
 
 from gpuops.cli._asking import declares
 from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._terminal import Command, Output, exits, shows, tell
 from gpuops.requests import PlaceRequest
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path |
     from gpuops.report.svg import grid as drawing
 
     placement = carry_out(cluster, request)
+    if placement.moved:
+        from gpuops.operations.replan import restart
+
+        tell(restart(request))
     if svg is not None:
         output = output.with_file(svg, "svg", quiet=not show)
     output.publish(

@@ -29,6 +29,10 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
     parse_layout(request.layout, request.order, lambda layout: layout.ranks)  # before any node is asked
     work = work.of_inventory()
     shapes, excluded = _nodes(work, request)
+    if request.replaced:
+        from gpuops.operations.replan import replan  # noqa: PLC0415 - it reads launch directories
+
+        return replace(replan(work, request, shapes, speeds_of(_measured(request, shapes))), excluded=excluded)
     layout = parse_layout(request.layout, request.order, lambda layout: usable_gpus(layout, shapes))
     object_to(work, rule_violations(layout, gpus_per_domain=largest_domain(shapes) or layout.tp), force=request.force)
     speeds = speeds_of(_measured(request, shapes))

@@ -3,6 +3,7 @@
 from gpuops.placement.choice import place, usable_gpus
 from gpuops.placement.placement import Link, Placement, Rank
 from gpuops.placement.shape import GpuShape, NodeShape, declared_shape, largest_domain, shape_of
+from gpuops.placement.substitution import substitute
 from gpuops.placement.traffic import Crossing, LinkSpeeds, Tier, speeds_of, tier_of
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "place",
     "shape_of",
     "speeds_of",
+    "substitute",
     "tier_of",
     "usable_gpus",
 ]

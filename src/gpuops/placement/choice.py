@@ -36,10 +36,10 @@ def place(
     fitting = [replace(node, gpus=node.gpus[:size]) for node in nodes if (size := positions.limit(len(node.gpus)))]
     chosen = cheapest(layout, positions.ranks, positions.gpus, fitting, speeds or LinkSpeeds())
     used = [replace(node, gpus=node.gpus[:n]) for node, n in zip(chosen, positions.ranks, strict=True)]
-    return _said(layout, used, shapes, force=force)
+    return placement_of(layout, used, shapes, force=force)
 
 
-def _said(layout: Layout, used: Sequence[NodeShape], shapes: Sequence[NodeShape], *, force: bool) -> Placement:
+def placement_of(layout: Layout, used: Sequence[NodeShape], shapes: Sequence[NodeShape], *, force: bool) -> Placement:
     """Return the placement with its notes; raise `LayoutError` if it tears what needs a word."""
     names = {node.name for node in used}
     spares = sorted((shape.name for shape in shapes if shape.name not in names and shape.gpus), key=natural_key)
@@ -92,7 +92,12 @@ def _held(ranks: int, gpus: Sequence[int]) -> _Positions:
 
 def usable_gpus(layout: Layout, shapes: Sequence[NodeShape]) -> int:
     """Return the number of GPUs on which TP groups of ``layout`` can be, each whole inside an NVLink domain."""
-    return sum(len(shape.gpus) for shape in _in_blocks(shapes, _block(layout)))
+    return sum(len(shape.gpus) for shape in in_groups(layout, shapes))
+
+
+def in_groups(layout: Layout, shapes: Sequence[NodeShape]) -> list[NodeShape]:
+    """Return the nodes with those GPUs on which TP groups of ``layout`` can be, each whole inside an NVLink domain."""
+    return _in_blocks(shapes, _block(layout))
 
 
 def _block(layout: Layout) -> int:

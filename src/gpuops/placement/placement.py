@@ -59,7 +59,7 @@ class Placement(Result):
     """Ranks on nodes. ``nodes`` are in rank order, each with the GPUs that it uses, in the order of local ranks.
 
     ``spares`` are unused nodes; ``notes`` are sentences on what is not used and what is ``torn``; ``excluded`` are the
-    nodes that were left out.
+    nodes that were left out. ``moved`` names the node that took the place of each lost one.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.placement/1"
@@ -69,6 +69,7 @@ class Placement(Result):
     spares: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     torn: tuple[Crossing, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     excluded: Mapping[str, Excluded] = field(default_factory=dict, hash=False)
 
     @functools.cached_property
@@ -131,6 +132,7 @@ class Placement(Result):
             ],
             "spares": list(self.spares),
             "notes": list(self.notes),
+            "moved": dict(self.moved),
             "torn": [asdict(crossing) for crossing in self.torn],
             "excluded": {node: reason.to_document() for node, reason in self.excluded.items()},
         }
