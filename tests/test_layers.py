@@ -30,9 +30,9 @@ FLOORS = {
     **dict.fromkeys(("fleet", "probes"), 4),
     **dict.fromkeys(("facts", "profile"), 5),
     **dict.fromkeys(("nodes", "layout", "bandwidth"), 6),
-    **dict.fromkeys(("judging", "placement", "planner", "isolation"), 7),
+    **dict.fromkeys(("judging", "placement", "isolation"), 7),
     **dict.fromkeys(
-        ("playbook", "collective", "render", "store", "assessment", "learning", "connectivity", "trends"), 8
+        ("playbook", "collective", "render", "store", "assessment", "learning", "connectivity", "trends", "planner"), 8
     ),
     **dict.fromkeys(("launching", "lifecycle", "lab", "catalogue"), 9),
     **dict.fromkeys(("results", "workspace"), 10),
@@ -52,6 +52,7 @@ ONLY_IN = {
     "click": ("cli",),
     "jinja2": ("render", "playbook", "report"),
     "yaml": ("document",),
+    "numpy": ("planner",),
     "pytest": ("testing",),
     "testinfra": ("testing",),
 }

@@ -1,0 +1,288 @@
+"""Runs in a table, as published ones or one's own: each row's model, cluster, job and layout, and what it measured.
+
+Columns: ``layers, hidden, heads, ffn, vocab, seq_len, gpu, n_gpus, tp, pp, dp, mbs,
+gbs, step_time_s`` or ``achieved_tflops_per_gpu``, and more. Where a row leaves open what its program did, the time of
+publication decides, seen from the number format: fp16 on Volta and Ampere is from before flash attention.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from gpuops.errors import LayoutError
+from gpuops.planner.candidates import COLUMNS, RECOMPUTE, Candidates
+from gpuops.planner.gpus import Precision, gpu_named
+from gpuops.planner.hardware import ClusterSpec
+from gpuops.planner.model import TransformerSpec
+from gpuops.planner.model_config import read_config
+from gpuops.planner.training import Framework, Training
+
+Row = Mapping[str, str]
+NEEDED = ("gpu", "seq_len", "n_gpus", "tp", "pp", "dp", "gbs")
+_UNKNOWN_MBS = (1, 2, 4, 8)
+_UNKNOWN_VPP = (1, 2, 3, 6)
+"""What is tried if a row does not say: the fastest counts, for a run is published with the best its authors found."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row: what ran, and the ``seconds`` a step took. ``candidates`` are the layouts that the row may mean."""
+
+    id: str
+    source: str
+    model: TransformerSpec
+    cluster: ClusterSpec
+    training: Training
+    candidates: Candidates
+    seconds: float
+    samples: int
+    peak_gb: float | None = None
+    ran_out: bool = False
+    number_format: str = ""
+    recompute_given: bool = True
+
+    @property
+    def model_flops(self) -> float:
+        """FLOPs of a step, counted as ``model``."""
+        return self.model.flops_per_token(self.training.sequence) * self.training.sequence * self.samples
+
+    @property
+    def fleet(self) -> str:
+        """Name of the hardware and program that the run shares with others of its source."""
+        return f"{self.source}, {self.cluster.gpu.name}"
+
+    @property
+    def question(self) -> tuple[object, ...]:
+        """What runs have in common between which only the layout changed; batches may differ by a few percent."""
+        batch = round(4 * math.log2(self.samples))
+        training = replace(self.training, global_batch=1, framework="megatron")
+        return self.source, self.number_format, self.model, training, self.cluster, batch
+
+
+class Skipped(NamedTuple):
+    """A row that cannot be scored, and why."""
+
+    id: str
+    reason: str
+
+
+class Table(NamedTuple):
+    """The runs of a table, those that ran out of memory or whose time is unknown included, and the rows left out."""
+
+    runs: list[Run]
+    skipped: list[Skipped]
+
+
+def read_table(text: str, name: str = "the table") -> Table:
+    """Read a table of runs in CSV; raise `LayoutError` if it lacks a column that every run needs."""
+    reader = csv.DictReader(io.StringIO(text))
+    missing = [column for column in NEEDED if column not in (reader.fieldnames or ())]
+    if missing:
+        raise LayoutError(f"{name}: no column {', '.join(missing)}; a table of runs needs {', '.join(NEEDED)}")
+    runs, skipped = [], []
+    for number, row in enumerate(reader, 2):
+        cells = {key: value or "" for key, value in row.items() if isinstance(key, str) and not isinstance(value, list)}
+        try:
+            runs.append(_run({"id": f"line {number}", **cells}))
+        except LayoutError as error:
+            skipped.append(Skipped(cells.get("id") or f"line {number}", str(error)))
+        except (ValueError, ZeroDivisionError):
+            skipped.append(Skipped(cells.get("id") or f"line {number}", "a number in it cannot be read"))
+    return Table(runs, skipped)
+
+
+def _run(row: Row) -> Run:
+    notes = row.get("notes", "")
+    if "run-to-run" in notes:
+        raise LayoutError("its source warns that runs differ by 40 %")
+    if "LoRA" in notes:
+        raise LayoutError("LoRA computes no gradients of the weights")
+    if missing := [column for column in NEEDED if not row.get(column)]:
+        raise LayoutError(f"not given: {', '.join(missing)}")
+    if _count(row, "gbs") < _count(row, "dp"):
+        raise LayoutError(f"a global batch of {row['gbs']} cannot be divided among {row['dp']} replicas")
+    model = _model(row)
+    training = _training(row)
+    cluster = _cluster(row)
+    candidates = _candidates(row, training)
+    run = Run(
+        row["id"] or "?",
+        row.get("source", ""),
+        model,
+        cluster,
+        training,
+        candidates,
+        _number(row, "step_time_s"),
+        training.global_batch,
+        _number(row, "peak_mem_gb") or None,
+        row.get("oom") == "1",
+        row.get("precision", ""),
+        bool(row.get("recompute")),
+    )
+    run = replace(run, seconds=run.seconds or _seconds_from_tflops(row, run))
+    if _is_typo(run):
+        raise LayoutError("slower for each sample than larger batches of the same run: a slip in its source")
+    return run
+
+
+def _is_typo(run: Run) -> bool:
+    """Return True for the one row of BigScience whose batch of 1568 is said to take as long as one of 2048."""
+    return run.samples == 1568 and abs(run.seconds - 113.01) < 1e-6
+
+
+def _number(row: Row, column: str, default: float = 0.0) -> float:
+    return float(row.get(column) or default)
+
+
+def _count(row: Row, column: str, default: int = 1) -> int:
+    return int(float(row.get(column) or default))
+
+
+def _model(row: Row) -> TransformerSpec:
+    name = row.get("model", "")
+    known = next((config for pattern, config in _KNOWN.items() if re.search(pattern, name, re.IGNORECASE)), None)
+    if known and not row.get("hidden"):
+        return read_config(known, name)
+    if missing := [column for column in ("layers", "hidden", "heads", "ffn") if not row.get(column)]:
+        raise LayoutError(f"the sizes of the model {name} are not given: {', '.join(missing)}")
+    hidden, heads = _count(row, "hidden"), _count(row, "heads")
+    gated = bool(re.search("llama|qwen|mistral", name, re.IGNORECASE))
+    return TransformerSpec(
+        name,
+        _count(row, "layers"),
+        hidden,
+        heads,
+        _count(row, "kv_heads", heads),
+        _count(row, "ffn"),
+        _count(row, "vocab", 51200),
+        _count(row, "seq_len"),
+        head_dim=hidden // heads,
+        gated=gated,
+        tied=not gated,
+    )
+
+
+def _training(row: Row) -> Training:
+    source, precision = row.get("source", ""), row.get("precision", "bf16")
+    framework: Framework = "megatron"
+    if _count(row, "zero_stage", 0) == 3:
+        framework = "deepspeed" if "Narayanan" in source else "fsdp"
+    if "bigscience" in source or "MT-NLG" in source:
+        framework = "deepspeed"
+    kind: Precision = "bf16"
+    kind = "fp4" if "fp4" in precision else "fp8" if "fp8" in precision else "fp16" if "fp16" in precision else kind
+    old = kind == "fp16" or "MT-NLG" in source
+    return Training(
+        _count(row, "seq_len"),
+        _count(row, "gbs"),
+        kind,
+        framework=framework,
+        fp32_gradients=precision != "bf16-pure",
+        flash_attention=not old,
+        tp_overlap=not old and framework == "megatron",
+        dp_overlap=not old,
+        dropout=old,
+    )
+
+
+_LINKS = {  # GB/s of an all-reduce over NVLink, GPUs of an NVLink domain, Gbit/s of a NIC for each GPU
+    "V100": (120.0, 16, 50),
+    "A100": (230.0, 8, 200),
+    "H100": (365.0, 8, 400),
+    "H200": (365.0, 8, 400),
+    "GB200": (650.0, 72, 400),
+    "GB300": (650.0, 72, 800),
+    "B200": (680.0, 8, 400),
+    "B300": (680.0, 8, 800),
+}
+
+
+def _cluster(row: Row) -> ClusterSpec:
+    gpu = gpu_named(row["gpu"])
+    links = next((value for name, value in _LINKS.items() if gpu.name.startswith(name)), None)
+    if links is None:
+        raise LayoutError(f"no links are known of machines with {gpu.name}")
+    per_node = _count(row, "gpus_per_node", 8)
+    rate = _number(row, "inter_link_gbps_per_node") / per_node or links[2]
+    gpus = _count(row, "n_gpus")
+    return ClusterSpec(row["gpu"], gpu, gpus, per_node, max(links[1], per_node), links[0], 0.9 * rate / 8)
+
+
+def _candidates(row: Row, training: Training) -> Candidates:
+    tp, dp, pp = _count(row, "tp"), _count(row, "dp"), _count(row, "pp")
+    per_replica = -(-training.global_batch // dp)
+    sizes = [_count(row, "mbs")] if row.get("mbs") else [m for m in _UNKNOWN_MBS if per_replica % m == 0]
+    stages = [_count(row, "vpp")] if row.get("vpp") else _UNKNOWN_VPP if pp > 1 else (1,)
+    choices = [(mbs, vpp) for mbs in sizes for vpp in stages]
+    split = training.precision != "fp16" or "sequence parallel on" in row.get("notes", "")
+    recompute = row.get("recompute") or "none"
+    return Candidates.product(
+        dp=dp,
+        pp=pp,
+        tp=tp,
+        cp=_count(row, "cp"),
+        ep=_count(row, "ep"),
+        zero=_count(row, "zero_stage", 0),
+        mbs=[mbs for mbs, _ in choices],
+        chunks=[max(1, -(-per_replica // mbs)) for mbs, _ in choices],
+        vpp=[vpp for _, vpp in choices],
+        recompute=RECOMPUTE.index(recompute) if recompute in RECOMPUTE else 0,
+        sequence_parallel=split and tp > 1,
+    )
+
+
+def _seconds_from_tflops(row: Row, run: Run) -> float:
+    """Return the seconds that a row's TFLOP/s stand for, counted as its ``tflops_kind`` says; 0 if it has none."""
+    tflops, kind = _number(row, "achieved_tflops_per_gpu"), row.get("tflops_kind", "")
+    if not tflops:
+        return 0.0
+    counted = "hardware" if kind.startswith("hardware") else "model"
+    per_token = run.model.flops_per_token(run.training.sequence, counted)  # type: ignore[arg-type]
+    if "8*P" in kind:
+        per_token = 8.0 * run.model.total_parameters()
+    return per_token * run.training.tokens / (tflops * 1e12 * run.cluster.gpus)
+
+
+def in_groups(runs: Iterable[Run]) -> list[list[list[Run]]]:
+    """Return, for each question that several layouts answer, the runs of each of these layouts."""
+    groups: dict[tuple[object, ...], dict[bytes, list[Run]]] = {}
+    for run in runs:
+        layouts = groups.setdefault(run.question, {})
+        layouts.setdefault(_identity(run.candidates), []).append(run)
+    return [list(layouts.values()) for layouts in groups.values() if len(layouts) > 1]
+
+
+def _identity(candidates: Candidates) -> bytes:
+    """Return what layouts differ in; the number of micro-batches follows from the batch."""
+    return b"".join(getattr(candidates, name).tobytes() for name in COLUMNS if name != "chunks")
+
+
+def _moe(kind: str, sizes: tuple[int, ...], **other: Any) -> dict[str, Any]:
+    first = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads")
+    names = (*first, "intermediate_size", "vocab_size", "moe_intermediate_size", "num_experts_per_tok")
+    return {"model_type": kind, **dict(zip(names, sizes, strict=True)), **other}
+
+
+_LATENT = {"q_lora_rank": 1536, "kv_lora_rank": 512, "n_shared_experts": 1}
+_KNOWN: Mapping[str, Mapping[str, Any]] = {
+    "DeepSeek.?V3": _moe(
+        "deepseek_v3",
+        (61, 7168, 128, 128, 18432, 129280, 2048, 8),
+        n_routed_experts=256,
+        first_k_dense_replace=3,
+        **_LATENT,
+    ),
+    "Kimi.?K2": _moe(
+        "kimi_k2", (61, 7168, 64, 64, 18432, 163840, 2048, 8), n_routed_experts=384, first_k_dense_replace=1, **_LATENT
+    ),
+    "GPT.?OSS.?120B": _moe("gpt_oss", (36, 2880, 64, 8, 2880, 201088, 2880, 4), head_dim=64, num_local_experts=128),
+    "Qwen3.235B": _moe("qwen3_moe", (94, 4096, 64, 4, 12288, 151936, 1536, 8), head_dim=128, num_experts=128),
+    "Qwen3.30B": _moe("qwen3_moe", (48, 2048, 32, 4, 6144, 151936, 768, 8), head_dim=128, num_experts=128),
+}
+"""Configurations of mixtures of experts that tables name without their sizes, from their makers' ``config.json``."""

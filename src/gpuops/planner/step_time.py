@@ -1,0 +1,302 @@
+"""Seconds of a training step by cause, for many layouts at once.
+
+The model: m micro-batches pass p stages, so a step lasts (m + (p-1)/v) times the slowest stage, and then come what the
+data-parallel groups could not hide, the optimizer and a fixed rest. `constants` says where its numbers are from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from gpuops.planner.candidates import Candidates, Numbers
+from gpuops.planner.constants import PRIORS, Constants
+from gpuops.planner.hardware import ClusterSpec
+from gpuops.planner.memory import local_parameters, stage_layers
+from gpuops.planner.model import TransformerSpec
+from gpuops.planner.training import Training
+
+GIGA = 1e9
+_WIDTH = 4096
+"""Units of a GPU's part of the hidden state for which `Constants.half_tokens` holds; narrower products need more rows.
+
+BigScience's BLOOM: with tp=8 (1,792 units) a micro-batch of 4 was 20 % faster than one of 1; with tp=4, as fast as 2.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class StepTime:
+    """Seconds of one step by cause, one number a layout; `total` is their sum."""
+
+    gemm: Numbers
+    attention: Numbers
+    elementwise: Numbers
+    logits: Numbers
+    tensor_parallel: Numbers
+    context_parallel: Numbers
+    experts: Numbers
+    bubble: Numbers
+    p2p: Numbers
+    data_parallel: Numbers
+    optimizer: Numbers
+    offload: Numbers
+    fixed: Numbers
+
+    @property
+    def total(self) -> Numbers:
+        """Seconds of one step."""
+        return np.asarray(sum(getattr(self, cause) for cause in CAUSES))
+
+
+CAUSES = tuple(f.name for f in fields(StepTime))
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    """What every cause is computed from: tokens of a micro-batch on one GPU, and layers of the slowest stage."""
+
+    model: TransformerSpec
+    cluster: ClusterSpec
+    training: Training
+    c: Candidates
+    k: Constants
+    tokens: Numbers
+    layers: Numbers
+
+    @property
+    def passes(self) -> Numbers:
+        """Passes of a layer: forward, backward (two), and another forward with full recomputation.
+
+        With FSDP, selective recomputation repeats every second product (torchtitan, "selective op").
+        """
+        some = 3.5 if self.training.framework == "fsdp" else 3.0
+        return np.choose(self.c.recompute, (3.0, some, 4.0))
+
+    @property
+    def moe_fraction(self) -> float:
+        return self.model.moe_layers / self.model.blocks
+
+    def matmul_flops(self, *, low_precision: bool = True) -> float:
+        """Return the FLOPs a second of large matrix products."""
+        gpu, precision = self.cluster.gpu, self.training.precision
+        if precision in ("fp8", "fp4") and precision in gpu.tflops and low_precision:
+            fraction = gpu.matmul.get(precision, 0.7) * self.k.low_precision
+            best = self.cluster.matmul_tflops.get(precision) or gpu.tflops[precision] * fraction
+        else:
+            best = self.cluster.matmul_tflops.get("bf16") or gpu.tflops["fp16"] * gpu.matmul["fp16"]
+        era = 1.0 if self.training.flash_attention else self.k.before_flash
+        return best * 1e12 * self.k.gemm[gpu.generation] * era
+
+    def seconds_in_memory(self, size: Numbers) -> Numbers:
+        return size / (self.cluster.gpu.memory_gb_per_s * GIGA)
+
+    def busbw(self, group: Numbers, inner: Numbers) -> Numbers:
+        """Return the bus bandwidth, in bytes a second, of ``group`` ranks that are ``inner`` ranks apart.
+
+        Inside an NVLink domain it is NVLink's. Otherwise a ring enters and leaves it through the NICs of all its
+        members there, and is no faster than NVLink.
+        """
+        cluster = self.cluster
+        reach = max(cluster.domain_gpus, cluster.gpus_per_node)
+        members = np.clip(reach / inner, 1, group)
+        between = np.minimum(cluster.network_gb_per_s * members, cluster.nvlink_gb_per_s)
+        return np.where(group * inner <= reach, cluster.nvlink_gb_per_s, between) * GIGA
+
+    def latency(self, group: Numbers, inner: Numbers) -> Numbers:
+        """Return the seconds that a collective of ``group`` ranks takes whatever its size."""
+        inside = group * inner <= max(self.cluster.domain_gpus, self.cluster.gpus_per_node)
+        each = np.where(inside, self.cluster.nvlink_latency_us, self.cluster.network_latency_us)
+        return np.where(group > 1, each * 1e-6 * np.log2(np.maximum(group, 2)), 0.0)
+
+
+def step_time(
+    model: TransformerSpec,
+    cluster: ClusterSpec,
+    training: Training,
+    candidates: Candidates,
+    constants: Constants = PRIORS,
+) -> StepTime:
+    """Return the time of a step of each candidate; whether it fits or may run is not asked here."""
+    c = candidates
+    tokens = c.mbs * training.sequence / c.cp
+    x = _Inputs(model, cluster, training, c, constants, tokens, stage_layers(model, c))
+    layer = {
+        "gemm": _gemm(x),
+        "attention": _attention(x),
+        "elementwise": _elementwise(x),
+        "tensor_parallel": _tensor_parallel(x),
+        "context_parallel": _context_parallel(x),
+        "experts": _experts(x),
+    }
+    each_layer = sum(layer.values())
+    logits = _logits(x)
+    # layers that do not divide leave fewer of them to the last stage, which has the logits
+    surplus = np.maximum(x.layers - model.blocks / c.pp, 0) * each_layer
+    logits = np.maximum(logits - np.where(c.pp > 1, surplus, 0.0), 0.0)
+    stage = x.layers * each_layer + logits
+    waiting = (c.pp - 1) / c.vpp
+    data, wait = _data_parallel(x, stage)
+    causes = {name: c.chunks * x.layers * seconds for name, seconds in layer.items()}
+    causes |= {
+        "logits": c.chunks * logits,
+        "bubble": waiting * (stage + wait),
+        "p2p": _p2p(x),
+        "data_parallel": data + c.chunks * wait,
+        "optimizer": _optimizer(x),
+        "offload": _offload(x),
+        "fixed": np.full(len(c), constants.fixed_ms / 1e3),
+    }
+    return StepTime(**{name: constants.scale * causes[name] for name in CAUSES})
+
+
+def _rate(x: _Inputs, units: Numbers, tokens: Numbers, half: float | Numbers, *, low_precision: bool = True) -> Numbers:
+    """Return FLOPs a second of products with ``tokens`` rows and ``units`` columns: few rows or odd columns cost."""
+    tile = np.where(np.mod(units, 64) != 0, x.k.odd_tile, 1.0)
+    return x.matmul_flops(low_precision=low_precision) * tile * tokens / (tokens + half)
+
+
+def _gemm(x: _Inputs) -> Numbers:
+    """Return the seconds of a mean layer's products for one micro-batch, without experts."""
+    model = x.model
+    dense = model.attention_weights * (1 + (model.layers / model.blocks if model.encoder_layers else 0))
+    inner = model.mlp_weights * (1 - x.moe_fraction) + model.shared_weights * x.moe_fraction
+    flops = 2 * x.tokens * (dense + inner) / x.c.tp
+    width = model.hidden / x.c.tp
+    return x.passes * flops / _rate(x, width, x.tokens, x.k.half_tokens * _WIDTH / width)
+
+
+def _attention(x: _Inputs) -> Numbers:
+    """Return the seconds of the products with keys and values; selective recomputation repeats their forward."""
+    model, c, sequence = x.model, x.c, x.training.sequence
+    peak = x.cluster.gpu.tflops["fp16"] * 1e12
+    width = model.value_units / model.heads
+    padded = np.ceil(width / 8) * 8 / width
+    passes = np.where(c.recompute == 0, 3.0, 4.0)
+    if x.training.flash_attention:
+        flops = model.attention_flops(sequence, "model_causal") / model.blocks * x.tokens / c.tp
+        fused = x.k.fused_attention if x.training.framework == "megatron" else 1.0
+        saturated = sequence / (sequence + x.k.half_sequence * c.cp)
+        seconds = flops * padded / (peak * x.k.attention[x.cluster.gpu.generation] * fused * saturated)
+        return np.asarray((passes + 0.5) * seconds)  # backward repeats the product with the keys
+    flops = model.attention_flops(sequence) / model.blocks * x.tokens / c.tp
+    scores = x.k.score_passes * 2 * model.heads * sequence * x.tokens / c.tp
+    # rows of an odd number of units are not aligned to 16 bytes, so the products leave the tensor cores' fast path
+    aligned = 1.0 if width % 8 == 0 else x.k.odd_head
+    seconds = flops * aligned / (x.matmul_flops(low_precision=False) * x.k.unfused_attention)
+    return np.asarray(passes * (seconds + x.seconds_in_memory(scores)))
+
+
+def _elementwise(x: _Inputs) -> Numbers:
+    """Return the seconds of norms, residuals, activations and dropout, and of launching kernels, in a mean layer."""
+    size = x.k.elementwise_passes * 2 * x.model.hidden * x.tokens
+    split = np.where(x.c.sequence_parallel, x.c.tp, (1 + x.c.tp) / 2)
+    launch = x.k.launch_us * 1e-6
+    return x.passes * (x.seconds_in_memory(size / split) + launch)
+
+
+def _logits(x: _Inputs) -> Numbers:
+    """Return the seconds of the output layer and its loss in fp32, forward and backward."""
+    vocab = x.model.vocab / x.c.tp
+    flops = 6 * x.tokens * x.model.hidden * vocab
+    rate = _rate(x, np.full(len(x.c), 64.0), x.tokens, x.k.half_tokens, low_precision=False)
+    return flops / rate + x.seconds_in_memory(24 * x.tokens * vocab)
+
+
+def _tensor_parallel(x: _Inputs) -> Numbers:
+    """Return the exposed seconds of a layer's all-reduces: two forward and two backward (Narayanan et al., 3.2)."""
+    c, k = x.c, x.k
+    factor = 2 * (c.tp - 1) / c.tp
+    one = np.ones(len(c))
+    size = x.tokens * x.model.hidden * 2.0
+    seconds = factor * size / x.busbw(c.tp, one) + 2 * x.latency(c.tp, one)
+    exposed = k.tp_exposed_overlapped if x.training.tp_overlap else k.tp_exposed
+    operations = np.where(c.recompute == 2, 6.0, 4.0)
+    return np.where(c.tp > 1, operations * exposed * seconds, 0.0)
+
+
+def _context_parallel(x: _Inputs) -> Numbers:
+    """Return the exposed seconds of passing keys and values around the ring, beside attention."""
+    c = x.c
+    size = 6.0 * (c.cp - 1) * x.tokens * x.model.kv_units / c.tp * 2
+    inner = c.tp.astype(np.float64)
+    seconds = size / x.busbw(c.cp, inner) + (c.cp - 1) * 3 * x.latency(c.cp, inner)
+    hidden = 0.8 * _attention(x)
+    return np.where(c.cp > 1, np.maximum(seconds - hidden, 0.3 * seconds), 0.0)
+
+
+def _experts(x: _Inputs) -> Numbers:
+    """Return the seconds of a mean layer's experts: their products, moving tokens to them, and sorting tokens."""
+    model, c, k = x.model, x.c, x.k
+    if not model.moe_layers:
+        return np.zeros(len(c))
+    visits = x.tokens * model.experts_per_token
+    rows = visits * c.ep / model.experts
+    rate = _rate(x, np.full(len(c), 64.0), rows, k.expert_half_tokens)
+    products = k.expert_imbalance * 2 * visits * model.expert_weights / c.tp / rate
+    sorting = x.seconds_in_memory(k.expert_passes * 2 * visits * model.hidden / c.tp) + k.expert_launch_us * 1e-6
+    size = 2 * visits * model.hidden * (c.ep - 1) / c.ep / c.tp
+    exchange = 2 * size / _all_to_all(x) + 2 * x.latency(c.ep, c.tp.astype(np.float64))
+    return np.asarray(x.moe_fraction * x.passes * (products + sorting + k.expert_exposed * exchange))
+
+
+def _all_to_all(x: _Inputs) -> Numbers:
+    """Return bytes a second of one GPU in an all-to-all: what leaves the NVLink domain goes through its own NIC."""
+    cluster, c = x.cluster, x.c
+    reach = max(cluster.domain_gpus, cluster.gpus_per_node)
+    outside = np.maximum(1 - reach / (c.ep * c.tp), 0.0)
+    return GIGA / (outside / cluster.network_gb_per_s + (1 - outside) / cluster.nvlink_gb_per_s)
+
+
+def _p2p(x: _Inputs) -> Numbers:
+    """Return the seconds of sending activations on and gradients back; Megatron-LM scatters them over the TP group."""
+    c = x.c
+    scattered = c.tp if x.training.framework == "megatron" else 1
+    seconds = x.tokens * x.model.hidden * 2 / scattered / (x.cluster.network_gb_per_s * GIGA * x.k.p2p_efficiency)
+    seconds = seconds + x.cluster.network_latency_us * 1e-6
+    overlapped = np.where(c.vpp > 1, 0.5, 1.0)  # an interleaved schedule works on another chunk meanwhile
+    return np.where(c.pp > 1, (c.chunks * c.vpp + c.pp - 1) * 2 * seconds * overlapped, 0.0)
+
+
+def _data_parallel(x: _Inputs, stage: Numbers) -> tuple[Numbers, Numbers]:
+    """Return exposed seconds of reducing gradients, once a step, and of ZeRO 3 for every micro-batch."""
+    c, k, replicas = x.c, x.k, x.c.dp * x.c.cp
+    dense, experts = local_parameters(x.model, c, is_last=False)
+    inner = c.tp.astype(np.float64)
+    bandwidth, ratio = x.busbw(replicas, inner), (replicas - 1) / replicas
+    expert_replicas = np.maximum(replicas / c.ep, 1)
+    ratio_of_experts = (expert_replicas - 1) / expert_replicas
+    parameters = ratio * dense + ratio_of_experts * experts
+    gradient = 4.0 if x.training.fp32_gradients else 2.0
+    each = np.where(c.zero == 0, 2 * gradient, gradient + 2.0)
+    seconds = each * parameters / bandwidth + 2 * x.latency(replicas, inner)
+    hidden = k.dp_hidden * stage if x.training.dp_overlap else 0.0
+    once = np.where((c.zero < 3) & (replicas > 1), np.maximum(seconds - hidden, 0.1 * seconds), 0.0)
+    efficiency = k.deepspeed_zero3 if x.training.framework == "deepspeed" else 1.0
+    gathered = 6.0 * parameters / (bandwidth * efficiency) + 3 * x.layers * x.latency(replicas, inner)
+    wait = np.maximum(gathered - stage, 0.0) + k.zero3_unhidden * np.minimum(gathered, stage)
+    return once, (np.where((c.zero == 3) & (replicas > 1), wait, 0.0))
+
+
+def _optimizer(x: _Inputs) -> Numbers:
+    c = x.c
+    dense, experts = local_parameters(x.model, c, is_last=False)
+    replicas = np.where(c.zero >= 1, c.dp * c.cp, 1)
+    parameters = dense / replicas + experts / np.maximum(replicas / c.ep, 1)
+    on_gpu = x.seconds_in_memory(x.k.optimizer_bytes * parameters)
+    return np.where(c.offload > 0, 0.0, on_gpu)
+
+
+def _offload(x: _Inputs) -> Numbers:
+    """Return the seconds of ZeRO-Offload: gradients to the host, Adam there, parameters back; ZeRO 3 fetches them too.
+
+    With NVMe (ZeRO-Infinity, arXiv:2104.07857), the optimizer's states are read and written once a step.
+    """
+    c, cluster = x.c, x.cluster
+    own = x.model.total_parameters() / c.ranks
+    sharing = np.minimum(cluster.gpus_per_node, c.ranks)
+    adam = x.k.optimizer_bytes * own * sharing / (x.k.offload_adam_gb_per_s * GIGA)
+    moved = 6.0 * own + np.where(c.zero == 3, 3 * 2.0 * own * c.chunks, 0.0)
+    seconds = adam + moved / (cluster.pcie_gb_per_s * GIGA)
+    nvme = 24.0 * own / ((cluster.nvme_gb_per_s or 3.0) * GIGA)
+    return np.where(c.offload > 0, seconds + np.where(c.offload == 2, nvme, 0.0), 0.0)

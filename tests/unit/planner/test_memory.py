@@ -1,0 +1,105 @@
+"""Memory agrees with the published figures of Korthikanti et al. (arXiv:2205.05198, figure 1)."""
+
+import numpy as np
+import pytest
+
+from gpuops.planner.candidates import Candidates
+from gpuops.planner.constants import MemoryConstants
+from gpuops.planner.hardware import from_catalogue
+from gpuops.planner.memory import memory
+from gpuops.planner.model import TransformerSpec
+from gpuops.planner.training import Training
+from gpuops.profile import known
+
+GIB = 1 << 30
+RAW = MemoryConstants(reserved_bytes=0, fragmentation=0, bucket_bytes=0)
+CLUSTER = from_catalogue("64xdgx-a100", {profile.name: profile for profile in known()})
+SIZES = {  # layers, hidden, heads, pp, vpp, micro-batch
+    "22B": (48, 6144, 64, 1, 1, 4),
+    "175B": (96, 12288, 96, 8, 3, 1),
+    "530B": (105, 20480, 128, 35, 3, 1),
+    "1T": (128, 25600, 160, 64, 1, 1),
+}
+
+
+def matrices(layers, hidden, heads):
+    """A GPT without what the paper's figure leaves out: embeddings, biases and norms."""
+    return TransformerSpec("gpt", layers, hidden, heads, heads, 4 * hidden, 0, head_dim=hidden // heads, norm_vectors=0)
+
+
+def needed(name, **columns):
+    layers, hidden, heads, pp, vpp, mbs = SIZES[name]
+    training = Training(2048, 512, flash_attention=False, dropout=True)
+    candidates = Candidates.product(**{"tp": 8, "pp": pp, "vpp": vpp, "mbs": mbs, "chunks": 512, **columns})
+    return memory(matrices(layers, hidden, heads), CLUSTER, training, candidates, RAW)
+
+
+@pytest.mark.parametrize(
+    ("name", "everything", "selective"),
+    [
+        ("22B", 59.25, 9.5625),
+        ("175B", 66.84375, 12.3515625),
+        ("530B", 114.0234375, 23.076171875),
+        ("1T", 131.25, 26.5625),
+    ],
+)
+def test_activations_are_those_of_the_paper(name, everything, selective):
+    assert needed(name).activations[0] / GIB == pytest.approx(everything, rel=1e-9)
+    split = needed(name, sequence_parallel=True, recompute=1)
+    assert split.activations[0] / GIB == pytest.approx(selective, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"), [("22B", 45.5625), ("175B", 45.5625), ("530B", 31.640625), ("1T", 32.958984375)]
+)
+def test_model_states_are_those_of_the_paper(name, gib):
+    states = needed(name)
+    assert (states.parameters + states.gradients + states.optimizer)[0] / GIB == pytest.approx(gib, rel=1e-9)
+
+
+def test_full_recomputation_keeps_the_input_of_each_layer():
+    kept = needed("22B", recompute=2).activations[0]
+    assert kept == 2 * 2048 * 4 * 6144 * 48
+
+
+def test_zero_shards_what_its_stage_says():
+    whole = needed("22B", dp=4)
+    for stage, parts in enumerate(
+        [(), ("optimizer",), ("optimizer", "gradients"), ("optimizer", "gradients", "parameters")]
+    ):
+        sharded = needed("22B", dp=4, zero=stage)
+        for part in ("optimizer", "gradients", "parameters"):
+            ratio = getattr(sharded, part)[0] / getattr(whole, part)[0]
+            assert ratio == pytest.approx(0.25 if part in parts else 1.0), (stage, part)
+
+
+def test_offloading_moves_the_optimizer_to_host_or_nvme():
+    on_host, on_nvme = needed("22B", dp=8, zero=1, offload=1), needed("22B", dp=8, zero=3, offload=2)
+    assert on_host.optimizer[0] == 0
+    assert on_host.nvme[0] == 0
+    assert on_host.host[0] == pytest.approx(12 * 48 * 12 * 6144**2 / 8)  # 8 of 64 GPUs are in one node
+    assert on_nvme.host[0] == 0
+    assert on_nvme.nvme[0] == pytest.approx(18 * 48 * 12 * 6144**2 / 8)
+
+
+def test_the_last_stage_is_the_fullest_if_the_vocabulary_is_large():
+    model = TransformerSpec("gpt", 4, 1024, 8, 8, 4096, 1_000_000, head_dim=128)
+    columns = {"pp": 4, "chunks": 1}
+    few = memory(model, CLUSTER, Training(4096, 1), Candidates.product(**columns), RAW)
+    assert few.logits[0] == 6 * 4096 * 1_000_000
+
+
+def test_memory_is_the_same_for_one_layout_as_among_many():
+    columns = {"pp": [1, 2, 4], "zero": [3, 1, 0], "recompute": [0, 1, 2]}
+    many = needed("22B", **columns).total
+    for row in range(3):
+        assert needed("22B", **{key: value[row] for key, value in columns.items()}).total[0] == many[row]
+    assert len(set(np.round(many))) == 3
+
+
+def test_a_matrix_that_does_not_fit_is_tiled():
+    model = TransformerSpec("wide", 1, 131072, 128, 128, 4 * 131072, 32000, head_dim=1024)
+    training = Training(512, 1)
+    tiled = memory(model, CLUSTER, training, Candidates.product(dp=64, zero=3, offload=2, recompute=2), RAW)
+    assert tiled.tiles[0] > 1
+    assert needed("22B", zero=3, dp=4).tiles[0] == 1
