@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         OnboardRequest,
         PingRequest,
         PlaceRequest,
+        PlanRequest,
         PreflightRequest,
         ProvisionRequest,
         RenderRequest,
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from gpuops.results.answers import Answers
     from gpuops.results.expectation import Expectation
     from gpuops.results.health import Report
+    from gpuops.results.layout_plan import LayoutPlan
     from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import History, Onboarding, Transition
     from gpuops.results.repair import Repair
@@ -157,6 +159,7 @@ __all__ = [
     "Launch",
     "LaunchRequest",
     "LayoutError",
+    "LayoutPlan",
     "LearnProfileRequest",
     "LearnedProfile",
     "LeftOut",
@@ -188,6 +191,7 @@ __all__ = [
     "PlaceRequest",
     "Placement",
     "Plan",
+    "PlanRequest",
     "Power",
     "PreflightRequest",
     "Probe",
@@ -278,6 +282,7 @@ _HOMES = {
     "LaunchRequest": "requests",
     "LayoutError": "errors",
     "LearnProfileRequest": "requests",
+    "LayoutPlan": "results.layout_plan",
     "LearnedProfile": "results.learned",
     "LeftOut": "events",
     "LockedError": "errors",
@@ -306,6 +311,7 @@ _HOMES = {
     "PatternError": "errors",
     "PingRequest": "requests",
     "PlaceRequest": "requests",
+    "PlanRequest": "requests",
     "Placement": "placement",
     "Plan": "playbook.task",
     "Power": "inventory",

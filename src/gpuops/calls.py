@@ -39,6 +39,7 @@ from gpuops.requests import (
     OnboardRequest,
     PingRequest,
     PlaceRequest,
+    PlanRequest,
     PreflightRequest,
     ProvisionRequest,
     RenderRequest,
@@ -75,6 +76,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     SweepRequest: "sweep.sweep",
     PreflightRequest: "preflight.preflight",
     PlaceRequest: "place.place",
+    PlanRequest: "plan.plan",
     RenderRequest: "launch.render",
     LaunchRequest: "jobs.launch",
     ProvisionRequest: "provision.provision",
@@ -124,6 +126,7 @@ _OF_SAVED = (
     MeasureRequest,
     ExpectRequest,
     PlaceRequest,
+    PlanRequest,
     RenderRequest,
 )
 """Requests that saved answers can satisfy."""
@@ -243,7 +246,7 @@ class Calls:
 
         return keep(work, request, result)
 
-    def plan(self, request: ProvisionRequest) -> Plan:
+    def preview(self, request: ProvisionRequest) -> Plan:
         """Return the steps and hosts that ``request`` selects, without asking any host, or raise `InputError`."""
         from gpuops.operations.provision import plan
 

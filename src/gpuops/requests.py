@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from gpuops.judging import Level
     from gpuops.launching.outcome import JobRun
     from gpuops.placement import Placement
+    from gpuops.planner.gpus import Precision
+    from gpuops.planner.training import Framework, Optimizer
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.record import Record
     from gpuops.render import Launch
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from gpuops.results.bundles import Bundles
     from gpuops.results.expectation import Expectation
     from gpuops.results.health import Report
+    from gpuops.results.layout_plan import LayoutPlan
     from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import Onboarding, Transition
     from gpuops.results.repair import Repair
@@ -62,6 +65,7 @@ __all__ = [
     "OnboardRequest",
     "PingRequest",
     "PlaceRequest",
+    "PlanRequest",
     "PreflightRequest",
     "ProvisionRequest",
     "RenderRequest",
@@ -199,6 +203,31 @@ class PlaceRequest(Request["Placement"]):
     gpus_by_node: Mapping[str, int] | None = field(default=None, hash=False)
     replaced: Sequence[str] = ()
     earlier: Path = Path("launch")
+
+
+@dataclass(frozen=True)
+class PlanRequest(Request["LayoutPlan"]):
+    """Fastest layouts of a model: ``model`` is a ``config.json`` or its content; without it, ``sizes`` says its sizes.
+
+    ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used. ``why_not``
+    and ``against`` are layouts to compare with.
+    """
+
+    model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
+    sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    cluster: str = ""
+    global_batch: int | None = None
+    sequence: int | None = None
+    precision: Precision = "bf16"
+    optimizer: Optimizer = "adam"
+    framework: Framework = "megatron"
+    strategy: str = ""
+    why_not: Sequence[str] = ()
+    against: str = ""
+    explain: bool = False
+    top: int = 5
+    all_nodes: bool = False
+    facts: Mapping[str, Facts] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)

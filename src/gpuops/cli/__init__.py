@@ -18,7 +18,7 @@ _SECTIONS = {
     "Look": ("ping", "facts", "validate", "topology", "run", "bundle", "checks", "profiles"),
     "Compare": ("diff", "history", "why", "runs"),
     "Measure": ("allreduce", "preflight"),
-    "Launch": ("place", "render", "launch", "targets"),
+    "Launch": ("plan", "place", "render", "launch", "targets"),
     "Change": ("provision", "fix", "playbooks", "journal"),
     "Life": ("onboard", "admit", "drain", "state"),
     "Set up": ("inventory", "trust", "sudoers", "completion"),

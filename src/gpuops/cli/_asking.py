@@ -75,6 +75,31 @@ def variables_of(_ctx: object, _param: object, words: Sequence[str]) -> dict[str
     return extra_variables(words)
 
 
+def layout_of(_ctx: object, _param: object, text: str) -> str:
+    """Return the degrees of a layout: ``text`` itself, or those in the YAML file of this name that a plan saved."""
+    if not text.endswith((".yml", ".yaml")):
+        return text
+    from gpuops.document import load
+
+    keys = load(Path(text)).only({"layout"}, "a saved layout")
+    if "layout" not in keys:
+        raise click.BadParameter(f'{text} has no key "layout"; expected a file of gpuops plan --save')
+    return keys["layout"].text()
+
+
+def sizes_of(_ctx: object, _param: object, text: str | None) -> dict[str, int]:
+    """Return the sizes of ``70B`` or ``params=70B,layers=80``; `click.BadParameter` for a word that is not one."""
+    sizes: dict[str, int] = {}
+    for word in filter(None, re.split(r"[,\s]+", text or "")):
+        key, equals, value = word.partition("=")
+        key, value = (key, value) if equals else ("params", key)
+        match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", value.upper())
+        if not match:
+            raise click.BadParameter(f'"{word}" is not a size; expected 70B, or layers=80')
+        sizes[key] = round(float(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}[match[2]])
+    return sizes
+
+
 def environment_of_job(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, str]:
     """Return the variables of ``NAME=VALUE``, or of ``NAME`` with its value here, which keeps a secret out of argv."""
     variables: dict[str, str] = {}

@@ -18,6 +18,7 @@ import click
 from gpuops.cli._asking import (
     age_of,
     fresh_option,
+    layout_of,
     not_empty,
     one_inventory,
     scopes_of,
@@ -367,9 +368,9 @@ OPTIONS: dict[str, Callable[..., Any]] = {
         help="Samples per GPU and step."),
     "row_timeout": click.option("--row-timeout", default=900.0, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of each training mode."),
-    "layout": click.option("--layout", default="dp=all", show_default=True, metavar="DEGREES",
+    "layout": click.option("--layout", default="dp=all", show_default=True, metavar="DEGREES", callback=layout_of,
         help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp (sequence_parallel). "
-        "dp=all fills the nodes."),
+        "dp=all fills the nodes; a file.yml is what gpuops plan saved."),
     "order": click.option("--order", default="tp-cp-ep-dp-pp", show_default=True, metavar="AXES",
         help="Order of the axes in rank numbers, fastest first."),
     "all_nodes": click.option("--include-unhealthy", "--all-nodes", "all_nodes", is_flag=True,

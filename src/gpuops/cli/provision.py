@@ -54,7 +54,7 @@ def command(
             json=lambda _: steps.steps_json(book),
         )
         return 0
-    plan = chosen(cluster).plan(request)
+    plan = chosen(cluster).preview(request)
     if list_hosts:
         output.publish(
             table=lambda _: steps.list_hosts(plan.plays),

@@ -36,6 +36,7 @@ from gpuops.requests import (
     OnboardRequest,
     PingRequest,
     PlaceRequest,
+    PlanRequest,
     PreflightRequest,
     ProvisionRequest,
     RenderRequest,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from gpuops.judging import Level
     from gpuops.launching.outcome import JobRun
     from gpuops.placement import Placement
+    from gpuops.planner.estimate import Estimate
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.record import Record
     from gpuops.render import Launch
@@ -291,6 +293,10 @@ class Cluster(Measurements):
                 layout, order, all_nodes, allow_fewer, force, facts, measured, max_age, gpus_by_node, replaced, earlier
             )
         )
+
+    def plan(self, model: Path | Mapping[str, Any], **conditions: Any) -> list[Estimate]:
+        """Return the fastest layouts of ``model`` (a ``config.json``) that fit; `PlanRequest` has the conditions."""
+        return list(self.ask(PlanRequest(model, **conditions)).found.best)
 
     def render(
         self,

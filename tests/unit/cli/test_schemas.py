@@ -44,6 +44,10 @@ COMMANDS = {
     "runs": [("runs", "list")],
     "simulation": [("allreduce", "simulate", "--random-faults", "2")],
     "isolation": [("allreduce", "simulate", "--program", f"{sys.executable} {ROOT}/docs/examples/fabric_program.py")],
+    "layout-plan": [
+        ("plan", "--params", "7B", "--cluster", "1xhgx-h100", "--explain", "--why-not", "tp=16"),
+        ("plan", "--params", "500B", "--cluster", "1xrtx-4090"),
+    ],
     "parsed": [("parse", "nvlink", "answer")],
 }
 

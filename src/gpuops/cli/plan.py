@@ -1,0 +1,86 @@
+"""``gpuops plan``: which layout trains a model fastest on a cluster, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuops.cli._asking import layout_of, sizes_of
+from gpuops.cli._options import carry_out, reaches
+from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.requests import PlanRequest
+
+if TYPE_CHECKING:
+    from gpuops.cluster import Cluster
+
+_file = click.Path(path_type=Path, dir_okay=False)
+_count = click.IntRange(1)
+
+
+@click.command(cls=Command)
+@click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
+@click.option(
+    "--params",
+    "sizes",
+    callback=sizes_of,
+    metavar="SIZES",
+    help="Instead of --model: 70B, or params=70B,layers=80,hidden=8192,heads=64.",
+)
+@click.option(
+    "--cluster",
+    "machines",
+    default="",
+    metavar="SPEC",
+    help="Nodes and profile, such as 16xhgx-h100, instead of an inventory.",
+)
+@click.option("--gbs", "global_batch", type=_count, metavar="N", help="Sequences per step (8 for each GPU).")
+@click.option("--seq", "sequence", type=_count, metavar="N", help="Tokens per sequence (the model's, at most 8192).")
+@click.option(
+    "--precision",
+    type=click.Choice(["bf16", "fp16", "fp8", "fp4"]),
+    default="bf16",
+    show_default=True,
+    help="Number format of matrix products.",
+)
+@click.option(
+    "--optimizer", type=click.Choice(["adam", "adam8bit", "sgd"]), default="adam", show_default=True, help="Optimizer."
+)
+@click.option(
+    "--framework",
+    type=click.Choice(["megatron", "deepspeed", "fsdp"]),
+    default="megatron",
+    show_default=True,
+    help="Training framework.",
+)
+@click.option("--strategy", default="", metavar="NAME", help="Only layouts of this strategy (see docs/strategies.md).")
+@click.option("--why-not", multiple=True, metavar="DEGREES", help="Compare with these degrees; repeatable.")
+@click.option(
+    "--against", default="", callback=layout_of, metavar="LAYOUT", help="Compare with this layout or saved file."
+)
+@click.option("--explain", is_flag=True, help="Show where time and memory go, and which rules of the guide apply.")
+@click.option(
+    "--save", type=_file, metavar="FILE", help="Write the first layout to FILE, for --layout FILE of place and render."
+)
+@click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="Layouts to show.")
+@click.option("--include-unhealthy", "all_nodes", is_flag=True, help="Also use nodes that fail a check.")
+@shows("table", "json")
+@reaches(saved=True, saved_inventory=True)
+@exits(failed="no layout fits")
+def command(cluster: Cluster, output: Output, machines: str, save: Path | None, **options: Any) -> int:  # fmt: skip
+    """Choose the fastest layout for a model on a cluster.
+
+    Every valid layout is scored by a model of time and memory. Without --cluster, the nodes of the inventory are used,
+    with the bandwidths that they were measured at, if the store has them. The first layout is what place and render
+    take as --layout.
+    """
+    from gpuops.reasons import exit_code
+    from gpuops.report import layout_plan
+    from gpuops.report.output import write
+
+    result = carry_out(cluster, PlanRequest(cluster=machines, **options))
+    output.publish(table=lambda page: layout_plan.lines(result, page), json=lambda _: result.to_json())
+    if save is not None and result.best is not None:
+        write(layout_plan.saved(result.best), save)
+    return exit_code(result)

@@ -1,0 +1,142 @@
+"""Text report of a search for layouts: the verdict, the fastest layouts, and the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuops.planner.estimate import Estimate
+from gpuops.planner.search import Answer
+from gpuops.report.page import Page, clean
+from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
+
+_GIB = 1 << 30
+_HEADINGS = ("step", "tokens/s", "MFU", "GPU", "most time", "layout")
+_CAUSES = {"gemm": "matrix products", "p2p": "sending between stages"}
+_KINDS = {"model": "model FLOPs, whole attention", "model_causal": "model FLOPs, half the attention"}
+
+
+def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
+    """Yield the job and its cluster, the fastest layouts or what would help, and what was asked for besides."""
+    yield from page.labelled("", _heading(plan), 0)
+    yield ""
+    if plan.found.best:
+        yield from page.columns([_HEADINGS, *map(_row, plan.found.best)])
+        yield ""
+        yield from page.labelled("", _counts(plan), 0)
+        if plan.found.best[0].host_bytes and not plan.cluster.host_bytes:
+            needed = f"{_gib(plan.found.best[0].host_bytes)} of host memory in each node"
+            yield from page.labelled("", f"The first layout needs {needed}, of which the size is unknown.", 0)
+    else:
+        yield from _without_fit(plan, page)
+    if plan.advice and plan.best:
+        yield ""
+        yield from breakdown(plan.best, page)
+    for each in plan.compared:
+        yield ""
+        yield from page.labelled("", _told(each, plan.best), 0)
+    for rule in plan.advice:
+        yield from _rule(rule, plan.best, page)
+
+
+def breakdown(estimate: Estimate, page: Page) -> Iterator[str]:
+    """Yield where the time of a step and the memory of a GPU go, the largest first."""
+    total = estimate.step_seconds
+    parts = sorted(estimate.seconds.items(), key=lambda part: -part[1])
+    times = [f"{_words(name)} {_seconds(value)} ({100 * value / total:.0f} %)" for name, value in parts if value]
+    sizes = sorted(estimate.memory_bytes.items(), key=lambda part: -part[1])
+    yield from page.labelled("time", ", ".join(times), 9)
+    yield from page.labelled("memory", ", ".join(f"{_words(n)} {_gib(v)}" for n, v in sizes if v >= _GIB / 100), 9)
+
+
+def _heading(plan: LayoutPlan) -> str:
+    model, cluster, training = plan.model, plan.cluster, plan.training
+    size = f"{model.total_parameters() / 1e9:.3g} billion parameters"
+    job = f"global batch {training.global_batch}, sequences of {training.sequence} tokens, {training.precision}"
+    return clean(f"{model.name}, {size}   {cluster.name}: {cluster.gpus} {cluster.gpu.name}   {job}")
+
+
+def _row(estimate: Estimate) -> tuple[str, ...]:
+    return (
+        _seconds(estimate.step_seconds),
+        f"{estimate.tokens_per_second:,.0f}",
+        f"{100 * estimate.mfu:.1f} %",
+        _gib(estimate.gpu_bytes),
+        _words(estimate.limit),
+        str(estimate.layout),
+    )
+
+
+def _counts(plan: LayoutPlan) -> str:
+    found, kind = plan.found, plan.found.best[0].flops_kind
+    sources = "; ".join(dict.fromkeys(plan.cluster.sources.values()))
+    return clean(
+        f"{found.fitting:,} of {found.scored:,} valid layouts fit. MFU counts {_KINDS.get(kind, kind)}. "
+        f"NVLink {plan.cluster.nvlink_gb_per_s:.3g} and network {plan.cluster.network_gb_per_s:.3g} GB/s a GPU: "
+        f"{sources}."
+    )
+
+
+def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
+    closest = plan.found.closest
+    if closest:
+        room = (
+            f"the closest, {closest.layout}, needs {_gib(closest.gpu_bytes)} of {_gib(plan.cluster.gpu.memory_bytes)}"
+        )
+        yield from page.labelled("", f"None of {plan.found.scored:,} valid layouts fits: {room}.", 0)
+    yield from page.labelled("", "What would help, each with the least that does:", 0)
+    names = {"gpu": "bigger GPUs", "gpus": "more GPUs", "offload": "CPU and NVMe"}
+    rows = [(names[each.what], *_answer(each)) for each in plan.answers]
+    yield from page.columns(rows)
+
+
+def _answer(answer: Answer) -> tuple[str, str, str]:
+    if answer.estimate is None:
+        return ("nothing that was tried is enough", "", "")
+    return (answer.change, _seconds(answer.estimate.step_seconds), str(answer.estimate.layout))
+
+
+def saved(estimate: Estimate) -> str:
+    """Return the layout as the YAML file that ``--layout`` takes, with its estimate as a comment."""
+    about = f"{_seconds(estimate.step_seconds)} a step, {_gib(estimate.gpu_bytes)} on the fullest GPU"
+    return f"# estimate: {about}\nlayout: {estimate.layout}\n"
+
+
+def _told(each: Compared, best: Estimate | None) -> str:
+    if each.estimate is None:
+        return clean(f"{each.name}: {each.why}")
+    figures = f"{_seconds(each.estimate.step_seconds)} a step, {_gib(each.estimate.gpu_bytes)}"
+    text = f"{each.name}: {figures} with {each.estimate.layout}"
+    if each.why:
+        return clean(f"{text}; it {each.why}")
+    return clean(f"{text}; {_against(each.estimate, best)}" if best else text)
+
+
+def _against(estimate: Estimate, best: Estimate) -> str:
+    """Return how much slower ``estimate`` is, and the causes that cost it most."""
+    more = estimate.step_seconds / best.step_seconds - 1
+    if more < 0.0005:
+        return "as fast as the best"
+    lost = {name: estimate.seconds[name] - best.seconds[name] for name in estimate.seconds}
+    worst = sorted(lost, key=lambda name: -lost[name])[:2]
+    causes = ", ".join(f"{_words(name)} +{_seconds(lost[name])}" for name in worst if lost[name] > 0)
+    return f"{100 * more:.1f} % slower: {causes}"
+
+
+def _rule(advice: Advice, best: Estimate | None, page: Page) -> Iterator[str]:
+    yield ""
+    broken = "" if advice.kept else " (the best layout breaks it)"
+    yield from page.labelled(advice.rule, clean(advice.text + broken), 5)
+    for each in advice.recommended:
+        yield from page.labelled("", _told(each, best), 5)
+
+
+def _words(name: str) -> str:
+    return _CAUSES.get(name, name.replace("_", " "))
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s" if value < 100 else f"{value:.0f} s"
+
+
+def _gib(size: float) -> str:
+    return f"{size / _GIB:.1f} GiB"

@@ -1,0 +1,126 @@
+"""Layouts of a training job that a search found, with the reasons, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result
+
+if TYPE_CHECKING:
+    from gpuops.planner.estimate import Estimate
+    from gpuops.planner.hardware import ClusterSpec
+    from gpuops.planner.model import TransformerSpec
+    from gpuops.planner.search import Answer, Found
+    from gpuops.planner.training import Training
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What was asked for by name: its fastest layout that fits, else the closest one, or why there is none."""
+
+    name: str
+    estimate: Estimate | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A rule of the guide that applies, and the strategies that it recommends, each with its fastest layout."""
+
+    rule: str
+    text: str
+    kept: bool = True
+    recommended: tuple[Compared, ...] = ()
+
+
+@dataclass(frozen=True)
+class LayoutPlan(Result):
+    """Layouts of ``model`` on ``cluster``, the fastest first; ``answers`` say what would help if none fits."""
+
+    SCHEMA: ClassVar[str] = "gpuops.layout-plan/1"
+    model: TransformerSpec
+    cluster: ClusterSpec
+    training: Training
+    found: Found
+    compared: tuple[Compared, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def best(self) -> Estimate | None:
+        """The fastest layout that fits."""
+        return self.found.best[0] if self.found.best else None
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
+        """Return ``failed`` if no layout fits."""
+        return "interrupted" if self.interrupted else "ok" if self.found.best else "failed"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return plain data for JSON: seconds, bytes, tokens a second."""
+        found = self.found
+        return {
+            "schema": self.SCHEMA,
+            "model": {"name": self.model.name, "parameters": self.model.total_parameters()},
+            "cluster": _cluster_document(self.cluster),
+            "training": asdict(self.training),
+            "scored": found.scored,
+            "fitting": found.fitting,
+            "layouts": [estimate_document(each) for each in found.best],
+            "front": [estimate_document(each) for each in found.front],
+            "closest": estimate_document(found.closest) if found.closest else None,
+            "compared": [_compared_document(each) for each in self.compared],
+            "rules": [
+                {"rule": each.rule, "text": each.text, "kept": each.kept,
+                 "recommended": [_compared_document(one) for one in each.recommended]}
+                for each in self.advice
+            ],
+            "answers": [
+                {"what": each.what, "change": each.change,
+                 "estimate": estimate_document(each.estimate) if each.estimate else None}
+                for each in self.answers
+            ],
+        }  # fmt: skip
+
+
+def _cluster_document(cluster: ClusterSpec) -> dict[str, Any]:
+    return {
+        "name": cluster.name,
+        "gpu": cluster.gpu.name,
+        "gpus": cluster.gpus,
+        "gpus_per_node": cluster.gpus_per_node,
+        "domain_gpus": cluster.domain_gpus,
+        "nvlink_gb_per_s": cluster.nvlink_gb_per_s,
+        "network_gb_per_s": cluster.network_gb_per_s,
+        "sources": dict(cluster.sources),
+    }
+
+
+def _compared_document(each: Compared) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "estimate": estimate_document(each.estimate) if each.estimate else None,
+        "why": each.why,
+    }
+
+
+def estimate_document(estimate: Estimate) -> dict[str, Any]:
+    """Return one estimate as plain data; ``layout`` is what ``--layout`` takes."""
+    return {
+        "layout": str(estimate.layout),
+        "fits": estimate.fits,
+        "step_seconds": estimate.step_seconds,
+        "tokens_per_second": estimate.tokens_per_second,
+        "tflops_per_gpu": estimate.tflops,
+        "mfu": estimate.mfu,
+        "flops_kind": estimate.flops_kind,
+        "gpu_bytes": estimate.gpu_bytes,
+        "host_bytes": estimate.host_bytes,
+        "nvme_bytes": estimate.nvme_bytes,
+        "limit": estimate.limit,
+        "seconds": dict(estimate.seconds),
+        "memory_bytes": dict(estimate.memory_bytes),
+    }

@@ -1,0 +1,116 @@
+"""``gpuops plan``: the fastest layout, why others are slower, and one sentence for what cannot be planned."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.cluster import Cluster
+from gpuops.errors import GpuopsError
+from gpuops.layout import parse_layout
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+
+
+def run(*words, code=0):
+    result = CliRunner().invoke(program, ["plan", *words], standalone_mode=False)
+    assert result.exception is None, (result.output, result.exception)
+    assert result.return_value == code
+    return result
+
+
+def document(*words, code=0):
+    return json.loads(run("--model", "config.json", *words, "--json", code=code).stdout)
+
+
+def refused(*words):
+    result = CliRunner().invoke(program, ["plan", *words], standalone_mode=False)
+    assert isinstance(result.exception, GpuopsError), result.output
+    return str(result.exception)
+
+
+def test_the_first_layout_is_the_fastest_and_uses_every_gpu():
+    plan = document("--cluster", "4xhgx-h100", "--gbs", "256")
+    times = [each["step_seconds"] for each in plan["layouts"]]
+    assert times == sorted(times)
+    best = parse_layout(plan["layouts"][0]["layout"])
+    assert (best.ranks, best.global_batch) == (32, 256)
+    assert plan["model"]["parameters"] == 8_030_261_248
+    assert sum(plan["layouts"][0]["seconds"].values()) == pytest.approx(times[0])
+
+
+def test_the_table_fits_a_page_and_names_time_and_limit():
+    text = run("--model", "config.json", "--cluster", "4xhgx-h100", "--explain", "--why-not", "tp=8,pp=4").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    for word in ("tokens/s", "MFU counts model FLOPs", "matrix products", "% slower", "R7", "tp=8,pp=4:"):
+        assert word in text
+
+
+def test_why_not_names_the_rule_that_a_layout_breaks():
+    (tp, odd) = document("--cluster", "4xhgx-h100", "--why-not", "tp=16", "--why-not", "pp=5")["compared"]
+    assert "tp=16 does not fit the 8 GPUs" in tp["why"]
+    assert "32 layers are not divisible by pp·vpp=5" in odd["why"]
+
+
+def test_a_strategy_narrows_the_search():
+    for each in document("--cluster", "4xhgx-h100", "--strategy", "fsdp")["layouts"]:
+        layout = parse_layout(each["layout"])
+        assert (layout.zero, layout.tp, layout.pp) == (3, 1, 1)
+
+
+def test_a_saved_plan_is_what_place_takes(tmp_path):
+    run("--model", "config.json", "--cluster", "1xhgx-h100", "--save", "layout.yml")
+    saved = (tmp_path / "layout.yml").read_text()
+    assert saved.splitlines()[1].startswith("layout: dp=")
+    plan = document("--cluster", "2xhgx-h100", "--against", "layout.yml")
+    assert plan["compared"][0]["name"] == saved.splitlines()[1].removeprefix("layout: ")
+    (tmp_path / "other.yml").write_text("place: x\n")
+    result = CliRunner().invoke(program, ["place", "-i", "n1,", "--layout", "other.yml"], standalone_mode=False)
+    assert "other.yml" in str(result.exception)
+
+
+def test_a_model_that_fits_nowhere_gets_three_answers():
+    result = run("--model", "config.json", "--cluster", "1xhgx-h100", "--strategy", "ddp", code=1)
+    for words in ("fits: the closest", "bigger GPUs", "more GPUs 16 GPUs", "CPU and NVMe"):
+        assert words in " ".join(result.stdout.split())
+
+
+def test_offload_names_the_host_memory_that_nobody_knows():
+    text = " ".join(run("--params", "70B", "--cluster", "1xrtx-4090").stdout.split())
+    assert "GiB of host memory in each node, of which the size is unknown" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--model", "bert.json", "--cluster", "1xhgx-h100"), "unknown architecture 'bert'"),
+        (("--model", "odd.json", "--cluster", "1xhgx-h100"), "not divisible by 5"),
+        (("--model", "config.json", "--cluster", "0xhgx-h100"), "has no nodes"),
+        (("--model", "config.json", "--cluster", "1xhgx-h101"), "did you mean"),
+        (("--model", "config.json", "--cluster", "1xhgx-h100", "--strategy", "parallelformers"), "inference only"),
+        (("--cluster", "1xhgx-h100"), "size of the model is unknown"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, words, says):
+    (tmp_path / "bert.json").write_text(json.dumps({**LLAMA, "model_type": "bert"}))
+    (tmp_path / "odd.json").write_text(json.dumps({**LLAMA, "num_attention_heads": 5, "num_key_value_heads": 5}))
+    message = refused(*words)
+    assert says in message
+    assert "\n" not in message
+
+
+def test_python_gets_estimates():
+    with Cluster.local() as cluster:
+        best, *_ = cluster.plan(LLAMA, cluster="4xhgx-h100", global_batch=256)
+    assert best.fits
+    assert best.layout.ranks == 32
