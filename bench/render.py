@@ -1,8 +1,8 @@
-"""Measure ``gpuops render`` with 512 saved nodes of 8 GPUs, from the start of the command to its last file.
+"""Measure ``gpuops render`` with 1,024 saved nodes of 8 GPUs, from the start of the command to its last file.
 
     python bench/render.py
 
-One lab host answers over real SSH. Its saved facts become those of 512 nodes, each with its own names, serial numbers,
+One lab host answers over real SSH. Its saved facts become those of 1,024 nodes, each with its own names, serials,
 UUIDs, temperatures and power values. Each target is rendered several times; the median counts.
 """
 
@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 
-NODES = 512
-LAYOUT = "dp=128,pp=4,tp=8,chunks=8"
+NODES = 1024
+LAYOUT = "dp=256,pp=4,tp=8,chunks=8"
 TARGETS = ("torchrun", "deepspeed")
 TIMES = 5
 
@@ -35,12 +35,12 @@ def save_nodes(folder):
     said = (folder / "one" / "gpu01.json").read_text()
     (folder / "saved").mkdir()
     for number in range(NODES):
-        (folder / "saved" / f"gpu{number:03d}.json").write_text(as_node(number, said))
+        (folder / "saved" / f"gpu{number:04d}.json").write_text(as_node(number, said))
 
 
 def as_node(number, said):
     own = {
-        r"gpu01": f"gpu{number:03d}",
+        r"gpu01": f"gpu{number:04d}",
         r"<serial>\d{6}": f"<serial>{100_000 + number}",
         r"GPU-[0-9a-f]{8}": f"GPU-{number:08x}",
         r"\d+ C</gpu_temp>": f"{28 + number % 9} C</gpu_temp>",
@@ -66,7 +66,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         save_nodes(folder)
-        size = (folder / "saved" / "gpu000.json").stat().st_size / 1024
+        size = (folder / "saved" / "gpu0000.json").stat().st_size / 1024
         print(f"{NODES} nodes, {size:.0f} KiB each")
         for target in TARGETS:
             rounds = [measure(folder, target, f"{target}-{number}") for number in range(TIMES)]

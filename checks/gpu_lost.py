@@ -8,7 +8,7 @@ from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.nvidia.driver import Driver, driver
 from gpuops.probes.nvidia.gpus import known_gpus, part_at
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
-from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
+from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu, lost_gpus
 
 
 @check(
@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
     tolerates=(smi, gpu_functions, listed_functions, pci_vendors, driver),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
-    explains=("nvidia-smi", "xid:79", "xid:154", "pcie-errors"),
+    explains=("nvidia-smi", "xid:79", "xid:154", "pcie-errors", "sxid:20034"),
     blinds=("nvidia-smi",),
     catches="a dead card, riser or power feed: nvidia-smi fails on the whole node, or no longer lists the card",
     fix="power-cycle the node; if the GPU does not come back, reseat or replace it",
@@ -31,24 +31,19 @@ def gpu_lost(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """A lost card returns all ones to every configuration read, which lspci prints as revision ff.
 
-    Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A card in runtime suspend
-    also reads ff, so a card that answers nvidia-smi is not lost. A lost card's number is its place on the bus, which
-    lspci or the driver shows; if neither can be read, the part is the address.
+    Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A lost card's number is its
+    place on the bus, which lspci or the driver shows; if neither can be read, the part is the address.
     """
     if has_no_gpu(vendors, loaded, answer):
         yield NotApplicable(NO_GPU)
         return
     listing = answer if isinstance(answer, Smi) else Smi()
-    on_bus = () if isinstance(rows, Unknown) else tuple(f for f in rows if f.is_gpu)
     error = listing.error if listing.error and listing.error.kind in {"gpu-lost", "unknown-handle"} else None
-    refused = dict.fromkeys(error.addresses, error.text) if error else {}
-    answering = {gpu.address for gpu in listing.gpus} - set(refused)
-    silent = {f.address: "lspci shows rev ff" for f in on_bus if f.off_the_bus and f.address not in answering}
-    gpus = known_gpus(listing.gpus, functions, loaded, {*refused, *silent})
-    for address in sorted({*refused, *silent}):
-        evidence = "; ".join(filter(None, (refused.get(address), silent.get(address))))
+    lost = lost_gpus(answer, rows)
+    gpus = known_gpus(listing.gpus, functions, loaded, lost)
+    for address, evidence in lost.items():
         yield Finding(f"fell off the bus: {evidence}", part=part_at(address, gpus))
-    if error and not refused and not silent:
+    if error and not lost:
         yield Finding(f"a GPU fell off the bus: {error.text}")
     elif isinstance(answer, Unknown):
         yield answer

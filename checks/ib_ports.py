@@ -34,7 +34,8 @@ def ib_ports(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).
 
-    If neither is known, all devices are rails, unless there are more than the profile says. But one of a rarer kind may
+    If neither is known, all devices are rails, unless there are more than the profile says. Then those near the GPUs
+    that are seen are rails, and those of their kind if that makes as many as the profile says. One of a rarer kind may
     be another adapter: it is not blamed, and does not replace a rail that the driver could not start. Other ports
     do not count, nor do virtual functions, nor the second port of a card without a link beside one that is active.
     Without a profile, a port is judged by the like ports of the node. Source of the rates: the profile; of the rule:
@@ -47,10 +48,14 @@ def ib_ports(
     if not every_port and not declared and (count is None or (count and not _has_nvidia_nic(vendors))):
         yield _no_device(count)
         return
-    rails = declared or _of_one_kind(_near(matrix, profile.get("gpu.count", 0)), ports, count)
+    sees_all = not isinstance(matrix, Unknown) and len(matrix.gpus) >= profile.get("gpu.count", 0)
+    near = _near(matrix)
+    rails = declared or (_of_one_kind(near, ports, count) if sees_all else _alike(near, ports, count))
     here = {port.device for port in ports}
     if count is not None and not rails and len(here) > count:
         yield Unknown("cannot determine which ports are rails; declare them under fabric: in the inventory")
+        for port in (port for port in ports if port.device in near and not _is_spare(port, ports, count)):
+            yield from _judge(port, profile.get("nic.rate_gbps") or _usual_rate(port, ports))
         return
     stopped = _not_started(log, every_port)
     strange = _of_rarer_kinds(ports) if count is not None and not declared else set()
@@ -164,13 +169,20 @@ def _is_spare(port: IbPort, ports: Collection[IbPort], count: int | None) -> boo
     return all(active[card] <= active[_card(port)] for card in cards) if cards else active.total() >= (count or 0)
 
 
-def _near(matrix: Topology | Unknown, gpu_count: int) -> set[str]:
-    """Return the RDMA devices that share a PCIe switch with a GPU; none if this session does not see every GPU."""
-    if isinstance(matrix, Unknown) or len(matrix.gpus) < gpu_count:
+def _near(matrix: Topology | Unknown) -> set[str]:
+    """Return the RDMA devices that share a PCIe switch with a GPU that is seen."""
+    if isinstance(matrix, Unknown):
         return set()
     switch = link_distance("PXB")
     near = {nic for nic in matrix.nics if any(matrix.distance(gpu, nic) <= switch for gpu in matrix.gpus)}
     return {matrix.nic_names.get(nic, nic) for nic in near}
+
+
+def _alike(near: set[str], ports: Collection[IbPort], count: int | None) -> set[str]:
+    """Return the devices of the same kinds as those near some of the GPUs, if these are as many as expected."""
+    kinds = {(port.hca_type, port.board_id) for port in ports if port.device in near}
+    alike = {port.device for port in ports if (port.hca_type, port.board_id) in kinds}
+    return alike if len(alike) == count else set()
 
 
 def _of_one_kind(near: set[str], ports: Collection[IbPort], count: int | None) -> set[str]:

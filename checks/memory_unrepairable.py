@@ -17,17 +17,21 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """SRAM Threshold Exceeded and Unrepairable Memory must be No; older drivers and cards without ECC lack both.
 
-    Cards that retire pages in place of rows may retire 63; more than 15 for double-bit errors are a warning.
+    Without the threshold, uncorrectable SRAM errors over the card's life count: one warns, and more than 4 fail. Cards
+    that retire pages in place of rows may retire 63; more than 15 for double-bit errors are a warning.
 
     Source: NVIDIA NVML API reference, nvmlEccSramErrorStatus_v1_t (bThresholdExceeded: the error threshold of the field
     diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic); NVIDIA Dynamic Page
-    Retirement (64 pages at most) and DCGM, DcgmHealthWatch.cpp (15 pages for double-bit errors).
+    Retirement (64 pages at most) and DCGM, DcgmHealthWatch.cpp (15 pages for double-bit errors). SRAM
+    errors: Azure/azurehpc-health-checks, azure_gpu_ecc.nhc (more than 0); stas00/ml-engineering, debug (more than 4).
     """
     reporting = any(gpu.sram_threshold_exceeded is not None for gpu in gpus)
     retiring = any(gpu.retired_pages_double_bit is not None for gpu in gpus)
-    if not reporting and not retiring:
+    counting = any(gpu.sram_uncorrected_aggregate is not None for gpu in gpus)
+    if not reporting and not retiring and not counting:
         yield NotApplicable("nvidia-smi reports no threshold of SRAM errors here")
     yield from (finding for gpu in gpus for finding in _retired(gpu))
+    yield from (finding for gpu in gpus if gpu.sram_threshold_exceeded is None for finding in _sram(gpu))
     for gpu in gpus:
         fix = f"take the node out of use, run NVIDIA's field diagnostic on GPU {gpu.index}, and replace it"
         if gpu.unrepairable_memory:
@@ -39,7 +43,19 @@ def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Fi
             yield Unknown(f"{gpu.label} does not report whether its SRAM has too many errors")
 
 
-_MAX_PAGES, _MAX_DOUBLE_BIT = 63, 15
+_MAX_PAGES, _MAX_DOUBLE_BIT, _MAX_SRAM = 63, 15, 4
+
+
+def _sram(gpu: Gpu) -> Iterator[Finding]:
+    count = gpu.sram_uncorrected_aggregate or 0
+    if count:
+        plural = "errors" if count > 1 else "error"
+        message = f"{count} uncorrectable SRAM {plural} over its life, and the driver does not know the threshold"
+        fix = (
+            f"run NVIDIA's field diagnostic on GPU {gpu.index}{'' if count > _MAX_SRAM else ' in the next maintenance'}"
+        )
+        severity = "isolate" if count > _MAX_SRAM else "warn"
+        yield Finding(message, expected=0, found=count, unit="errors", part=gpu.part, severity=severity, fix=fix)
 
 
 def _retired(gpu: Gpu) -> Iterator[Finding]:

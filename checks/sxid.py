@@ -6,8 +6,12 @@ from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.probes.host.kernel_log import KernelLog, SXid, kernel_log
-from gpuops.probes.nvidia.gpus import Gpu, gpus
+from gpuops.probes.host.lspci import PciFunction, gpu_functions, listed_functions
+from gpuops.probes.nvidia.driver import Driver, driver
+from gpuops.probes.nvidia.gpus import Gpu, gpus, known_gpus, part_at
+from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
+from gpuops.probes.nvidia.presence import lost_gpus
 from gpuops.probes.nvidia.sxid import LINK_FAULT, THERMAL_END, THERMAL_START, Action, action_of
 
 _RESET = "drain the node and reset all its GPUs and NVSwitches together (nvidia-smi -r), or reboot"
@@ -24,8 +28,8 @@ _SEVERITIES: dict[Action, Literal["warn", "reset", "reboot"]] = {
 
 
 @check(
-    needs=(kernel_log, gpus, nvlink),
-    tolerates=(gpus, nvlink),
+    needs=(kernel_log, gpus, nvlink, smi, gpu_functions, listed_functions, driver),
+    tolerates=(gpus, nvlink, smi, gpu_functions, listed_functions, driver),
     uses=("nvswitch",),
     severity="reset",
     tags=("quick", "nvlink"),
@@ -34,20 +38,27 @@ _SEVERITIES: dict[Action, Literal["warn", "reset", "reboot"]] = {
     fix=_FIXES["reset"],
 )
 def sxid(
-    log: KernelLog, listed: tuple[Gpu, ...] | Unknown, links: tuple[GpuLinks, ...] | Unknown, profile: Profile
+    log: KernelLog,
+    listed: tuple[Gpu, ...] | Unknown,
+    links: tuple[GpuLinks, ...] | Unknown,
+    answer: Smi | Unknown,
+    functions: tuple[PciFunction, ...] | Unknown,
+    rows: tuple[PciFunction, ...] | Unknown,
+    loaded: Driver | Unknown,
+    profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """There is one finding per code and NVSwitch; its severity is NVIDIA's action for the code.
 
     Source: NVIDIA Fabric Manager User Guide, appendices D.4 to D.6. SXid 20034 is also what the reset of a GPU leaves,
     so it only warns if all GPUs are in the fabric and all links are up now. If only one GPU has links that are down,
-    the finding is on that GPU, because a link that failed is one fault. Machines with the NVSwitches outside of the
-    node (NVL72) log none.
+    or only one fell off the bus, the finding is on that GPU, because a link that failed is one fault. Machines
+    with the NVSwitches outside of the node (NVL72) log none.
     """
     seen: dict[tuple[str, int], list[SXid]] = {}
     for event in log.sxids:
         seen.setdefault((event.address, event.code), []).append(event)
     is_well = _is_well(listed, links)
-    far_end = _only_gpu_with_links_down(listed, links)
+    far_end = _only_gpu_with_links_down(listed, links) or _only_lost_gpu(answer, functions, rows, loaded)
     for (address, code), events in seen.items():
         is_over = code == THERMAL_START and _last(seen.get((address, THERMAL_END), ())) > _last(events)
         if (action := action_of(code, _word(events))) != "none" and not is_over:
@@ -73,16 +84,29 @@ def _finding(events: Sequence[SXid], action: Action, *, is_settled: bool) -> Fin
     )
 
 
-def _at_gpu(finding: Finding, gpu: Gpu) -> Finding:
-    return replace(finding, message=f"{finding.part_label}: {finding.message}", part=gpu.part)
+def _at_gpu(finding: Finding, part: PartName) -> Finding:
+    return replace(finding, message=f"{finding.part_label}: {finding.message}", part=part)
 
 
-def _only_gpu_with_links_down(listed: tuple[Gpu, ...] | Unknown, links: tuple[GpuLinks, ...] | Unknown) -> Gpu | None:
+def _only_lost_gpu(
+    answer: Smi | Unknown,
+    functions: tuple[PciFunction, ...] | Unknown,
+    rows: tuple[PciFunction, ...] | Unknown,
+    loaded: Driver | Unknown,
+) -> PartName | None:
+    lost = lost_gpus(answer, rows)
+    known = known_gpus(answer.gpus if isinstance(answer, Smi) else (), functions, loaded, lost)
+    return part_at(*lost, known) if len(lost) == 1 else None
+
+
+def _only_gpu_with_links_down(
+    listed: tuple[Gpu, ...] | Unknown, links: tuple[GpuLinks, ...] | Unknown
+) -> PartName | None:
     down = (
         () if isinstance(links, Unknown) else [of.index for of in links if any(not link.gb_per_s for link in of.links)]
     )
     gpus = () if isinstance(listed, Unknown) else [gpu for gpu in listed if gpu.index in down]
-    return gpus[0] if len(gpus) == len(down) == 1 else None
+    return gpus[0].part if len(gpus) == len(down) == 1 else None
 
 
 def _word(events: Sequence[SXid]) -> Literal["fatal", "non-fatal", ""]:

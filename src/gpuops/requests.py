@@ -184,7 +184,8 @@ class PlaceRequest(Request["Placement"]):
     """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts.
 
     Nodes that a validation saw at most ``max_age`` seconds ago are not asked again. With ``gpus_by_node``, the number
-    of GPUs by host name, no node is asked at all.
+    of GPUs by host name, no node is asked at all. With ``replaced`` hosts, the layout is that of the launch directory
+    ``earlier``, and all ranks of other hosts stay where they are.
     """
 
     layout: str = "dp=all"
@@ -196,6 +197,8 @@ class PlaceRequest(Request["Placement"]):
     measured: Measurement | None = None
     max_age: float = 600.0
     gpus_by_node: Mapping[str, int] | None = field(default=None, hash=False)
+    replaced: Sequence[str] = ()
+    earlier: Path = Path("launch")
 
 
 @dataclass(frozen=True)

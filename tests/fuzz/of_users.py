@@ -231,10 +231,14 @@ def model_configuration(content, folder):
 
 @reader("dp=4,pp=2,tp=8,zero=1", "tp=8 gas=4 sp=true ep=2", "tp-cp-ep-dp-pp", words="dp= tp= pp= cp= ep= mbs= vpp= -")
 def layout(content, _folder):
+    from gpuops.layout import rule_violations
+
     text = content.decode("utf-8", "replace")
     with contextlib.suppress(GpuopsError):
         parse_order(text)
-    place(parse_layout(text), [node(f"n{number}") for number in range(4)])
+    parsed = parse_layout(text)
+    if all(each.warning or each.forceable for each in rule_violations(parsed, gpus_per_domain=8)):
+        place(parsed, [node(f"n{number}") for number in range(4)])
 
 
 @reader("torchrun --nnodes=2 --rdzv-endpoint=n1:29500 train.py", "NCCL_DEBUG=INFO mpirun -np 16 -H n1:8,n2:8 python t.py",

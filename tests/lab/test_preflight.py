@@ -176,3 +176,16 @@ def test_the_step_that_fails_has_the_name_of_its_cause(preflight, plant):
 def test_what_cannot_be_read_is_wrong_input(lab, home, words):
     done = CliRunner().invoke(program, ["preflight", "-i", str(lab.folder / "inventory.yml"), *words])
     assert done.exception.exit_code == 2
+
+
+def test_more_processes_than_gpus_is_the_line_to_change(causes):
+    words = ("torchrun", "--nnodes=2", "--nproc-per-node=9", "--master-addr=192.0.2.1", "train.py")
+    named = [cause for cause in causes(*words, options=("-l", "gpu[01-02]")) if cause[0] == "gpus"]
+    assert named == [("gpus", ["gpu01", "gpu02"], "--nproc-per-node=8, or take these nodes out of the job")]
+
+
+def test_a_script_that_is_not_on_the_nodes_is_named(causes):
+    words = ("torchrun", "--nnodes=2", "--master-addr=192.0.2.1", "/nowhere/train.py")
+    named = [cause for cause in causes(*words, options=("-l", "gpu[01-02]")) if cause[0] == "environment"]
+    fix = "put /nowhere/train.py on these nodes, or name one that all have"
+    assert named == [("environment", ["gpu01", "gpu02"], fix)]

@@ -124,10 +124,10 @@ class TestNodes:
         placement = place(parse_layout("dp=8"), [node("n1", 2), node("n2", 4), node("n3", 4)])
         assert names(placement) == ["n2", "n3"]
 
-    def test_of_unequal_size_are_refused_or_used_as_far_as_they_are_equal(self):
-        shapes = [node("n1", 8), node("n2", 7)]
-        with pytest.raises(LayoutError, match="7 of 8 GPUs are used on n1; pass --allow-fewer"):
-            place(parse_layout("dp=14"), shapes)
+    def test_of_unequal_size_are_filled_the_largest_first_or_used_as_far_as_they_are_equal(self):
+        shapes = [node("n2", 7), node("n1", 8)]
+        placement = place(parse_layout("dp=14"), shapes)
+        assert [(node.name, len(placement.on(node.name))) for node in placement.nodes] == [("n1", 8), ("n2", 6)]
         placement = place(parse_layout("dp=14"), shapes, allow_fewer=True)
         assert [len(placement.on(name)) for name in ("n1", "n2")] == [7, 7]
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -129,4 +130,12 @@ def declares(verb: Callable[..., Any]) -> Callable[..., Any]:
             pattern, options["inventory"] = (",".join(counts), options["inventory"] or f"{','.join(counts)},")
         return verb(pattern=pattern, **options)
 
+    for option in (_LAUNCH_DIRECTORY, _REPLACED):
+        option(with_nodes)
     return with_nodes
+
+
+_REPLACED = click.option("--replace", "replaced", callback=words_of, metavar="HOSTS",
+    help="Replace these lost nodes of --of by the best spares; all other ranks stay.")  # fmt: skip
+_LAUNCH_DIRECTORY = click.option("--of", "earlier", type=click.Path(path_type=Path, file_okay=False),
+    default=Path("launch"), show_default=True, metavar="DIR", help="The launch directory of --replace.")  # fmt: skip

@@ -9,7 +9,7 @@ import click
 
 from gpuops.cli._asking import declares
 from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._terminal import Command, Output, exits, shows, tell
 from gpuops.requests import PlaceRequest
 
 if TYPE_CHECKING:
@@ -27,14 +27,19 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path | None, *, show: bool) -> None:
     """Assign every rank of a layout to a healthy GPU.
 
-    Tensor-parallel groups stay inside NVLink, adjacent pipeline stages go to nodes that share leaf switches, and data
-    parallelism spans the rest. Excluded nodes and the reasons are listed on stderr. --force overrides rules that only
-    protect speed. Nodes that are named with their GPUs (gpu[01-04]:8) are not asked, and need no inventory.
+    The traffic of all axes takes the least time: a job goes into the NVLink domain, rack or unit that it fits best, and
+    what must cross the spine is said. Excluded nodes and the reasons are listed on stderr. --force overrides rules that
+    only protect speed, and lets tp, cp and ep groups be torn. Nodes that are named with their GPUs (gpu[01-04]:8) are
+    not asked, and need no inventory.
     """
     from gpuops.report import grid
     from gpuops.report.svg import grid as drawing
 
     placement = carry_out(cluster, request)
+    if placement.moved:
+        from gpuops.operations.replan import restart
+
+        tell(restart(request))
     if svg is not None:
         output = output.with_file(svg, "svg", quiet=not show)
     output.publish(

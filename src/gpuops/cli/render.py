@@ -37,7 +37,7 @@ class _Render(WithWords):
 @click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
 @click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job.")
 @click.option("--port", metavar="PORT", type=_port, default=29500, show_default=True, help="Port of the rendezvous.")
-@click.option("--check", is_flag=True, help="Write nothing; check the existing files, including manual edits.")
+@click.option("--check", is_flag=True, help="Write nothing; compare the existing files with what would be written.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as one JSON document as well.")
 @declares
@@ -83,8 +83,8 @@ def _command(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check(launches: dict[Path, Launch]) -> int:
     """Print the problems of the files in the launch directories; return 1 if there are any."""
-    from gpuops.report.page import clean
+    from gpuops.report import launch as report
 
     complaints = [line for folder, launch in launches.items() for line in launch.complaints(folder)]
-    print_lines(clean(line) for line in complaints or ["no problems"])
+    print_lines(report.checked(launches, complaints))
     return 1 if complaints else 0

@@ -277,14 +277,19 @@ class Cluster(Measurements):
         measured: Measurement | None = None,
         max_age: float = 600.0,
         gpus_by_node: Mapping[str, int] | None = None,
+        replaced: Sequence[str] = (),
+        earlier: Path = Path("launch"),
     ) -> Placement:
         """Assign every rank of ``layout`` to a GPU of a healthy host; hosts that ``measured`` blames are excluded.
 
         Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again. With
-        ``gpus_by_node``, the number of GPUs by host name, no host is asked at all.
+        ``gpus_by_node``, the number of GPUs by host name, no host is asked at all. Spares take the place of
+        ``replaced`` hosts of the job in the launch directory ``earlier``; its other ranks stay.
         """
         return self.ask(
-            PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured, max_age, gpus_by_node)
+            PlaceRequest(
+                layout, order, all_nodes, allow_fewer, force, facts, measured, max_age, gpus_by_node, replaced, earlier
+            )
         )
 
     def render(

@@ -16,8 +16,9 @@ from gpuops.render.job import Job
 from gpuops.render.seats import SEATS_FILE, read_seats, seats_document
 from gpuops.render.target import Target
 
-SILENCE_SECONDS = 30.0
-"""A node that hears nothing from gpuops for so long ends its part of the job, and so does gpuops the other way."""
+SILENCE_SECONDS = 60.0
+"""A node that hears nothing from gpuops for so long ends its part of the job, and so does gpuops the other way; our own
+choice: nodes whose cores are all busy with a job's start may be silent for some seconds."""
 _SUBMITTED_BY = ("sbatch", "kubectl")
 DIRECT = Target("direct", Path(), "built-in", {}, about="Each rank is started by gpuops itself.")
 """The target of a job without launch files."""

@@ -85,9 +85,18 @@ def launch_command(plan: JobPlan) -> LaunchCommand:
         master=plan.master,
         port=plan.port,
         environment={**exported, **plan.environment},
+        per_node=max(len(node.seats) for node in plan.nodes),
+        files=tuple(dict.fromkeys([plan.folder, *_script(plan, text)])),
         rendezvous="--port {port}",
         words=("gpuops", "launch"),
     )
+
+
+def _script(plan: JobPlan, text: str) -> list[str]:
+    """Return the path of the Python script that every rank runs, if there is just one."""
+    words = plan.command or tuple(shlex.split(text.partition("\nexec ")[2], comments=True))
+    scripts = [word for word in words if word.endswith(".py")]
+    return [str(Path(plan.folder, scripts[0]))] if len(scripts) == 1 else []
 
 
 def _first_word(text: str) -> str:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpuops.errors import LayoutError
 from gpuops.layout import RuleViolation, parse_layout, rule_violations
-from gpuops.placement import NodeShape, Placement, declared_shape, largest_domain, usable_gpus
+from gpuops.placement import (
+    NodeShape,
+    Placement,
+    Tier,
+    declared_shape,
+    largest_domain,
+    speeds_of,
+    tier_of,
+    usable_gpus,
+)
 from gpuops.placement import place as placed
 from gpuops.reasons import Excluded
 from gpuops.requests import PlaceRequest
@@ -19,12 +29,30 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
     parse_layout(request.layout, request.order, lambda layout: layout.ranks)  # before any node is asked
     work = work.of_inventory()
     shapes, excluded = _nodes(work, request)
+    if request.replaced:
+        from gpuops.operations.replan import replan  # noqa: PLC0415 - it reads launch directories
+
+        return replace(replan(work, request, shapes, speeds_of(_measured(request, shapes))), excluded=excluded)
     layout = parse_layout(request.layout, request.order, lambda layout: usable_gpus(layout, shapes))
     object_to(work, rule_violations(layout, gpus_per_domain=largest_domain(shapes) or layout.tp), force=request.force)
-    placement = placed(layout, shapes, allow_fewer=request.allow_fewer, force=request.force)
+    speeds = speeds_of(_measured(request, shapes))
+    placement = placed(layout, shapes, allow_fewer=request.allow_fewer, force=request.force, speeds=speeds)
     for note in placement.notes:
         work.note(note)
     return replace(placement, excluded=excluded)
+
+
+def _measured(request: PlaceRequest, shapes: Iterable[NodeShape]) -> dict[Tier, float]:
+    """Return the median bus bandwidth of a rail over each tier between nodes, in GB/s, as far as it was measured."""
+    shape_by_name = {shape.name: shape for shape in shapes}
+    found: dict[Tier, list[float]] = {}
+    for measured in request.measured.evidence.rounds if request.measured else ():
+        for figure in measured.figures:
+            group = figure.group
+            if figure.gb_per_s and group.rail is not None and shape_by_name.keys() >= set(group.nodes):
+                tier = tier_of([shape_by_name[name] for name in group.nodes])
+                found.setdefault(tier, []).append(figure.gb_per_s)
+    return {tier: statistics.median(found[tier]) for tier in found if tier not in ("node", "domain")}
 
 
 def _nodes(work: Workspace, request: PlaceRequest) -> tuple[list[NodeShape], dict[str, Excluded]]:

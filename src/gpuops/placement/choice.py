@@ -3,49 +3,101 @@
 from __future__ import annotations
 
 import itertools
-import math
-import operator
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from gpuops.errors import LayoutError
 from gpuops.layout import Layout, needed_gpus
+from gpuops.placement.packing import cheapest, natural_key
 from gpuops.placement.placement import Placement, Rank
 from gpuops.placement.shape import GpuShape, NodeShape
+from gpuops.placement.traffic import LinkSpeeds, crossings
 
 
-def place(layout: Layout, shapes: Sequence[NodeShape], *, allow_fewer: bool = False, force: bool = False) -> Placement:
-    """Place every rank on a GPU: TP groups inside an NVLink domain, neighbouring stages in one unit of nodes.
+def place(
+    layout: Layout,
+    shapes: Sequence[NodeShape],
+    *,
+    allow_fewer: bool = False,
+    force: bool = False,
+    speeds: LinkSpeeds | None = None,
+) -> Placement:
+    """Place every rank on a GPU, at the least cost (see `gpuops.placement.traffic`).
 
-    Rank ``r`` runs on node ``r // n``; each node takes ``n`` ranks, and the last takes the remainder. ``allow_fewer``
-    leaves GPUs idle if nodes have different numbers of them; ``force`` lets a TP group leave its NVLink domain. Raise
-    `LayoutError` if the nodes cannot hold the layout.
+    Nodes of one size are used if they suffice, else the largest and then smaller ones. With ``allow_fewer``, GPUs stay
+    idle instead, so that nodes of all sizes hold the same number of ranks. ``force`` lets TP, CP and EP groups be torn.
+    Raise `LayoutError` if the nodes cannot hold the layout.
     """
-    block = _block(layout)
-    nodes = _in_order(_in_blocks(shapes, block))
-    used = _fill(layout.ranks, block, nodes)
-    if used is None:
+    nodes = _in_blocks(shapes, _block(layout))
+    positions = _positions(layout, nodes, allow_fewer=allow_fewer)
+    if positions is None:
         raise LayoutError(_too_few(layout, nodes))
+    fitting = [replace(node, gpus=node.gpus[:size]) for node in nodes if (size := positions.limit(len(node.gpus)))]
+    chosen = cheapest(layout, positions.ranks, positions.gpus, fitting, speeds or LinkSpeeds())
+    used = [replace(node, gpus=node.gpus[:n]) for node, n in zip(chosen, positions.ranks, strict=True)]
+    return placement_of(layout, used, shapes, force=force)
+
+
+def placement_of(layout: Layout, used: Sequence[NodeShape], shapes: Sequence[NodeShape], *, force: bool) -> Placement:
+    """Return the placement with its notes; raise `LayoutError` if it tears what needs a word."""
     names = {node.name for node in used}
-    idle = list(_idle_gpus(used, {shape.name: len(shape.gpus) for shape in shapes}))
-    if len({len(node.gpus) for node in nodes if node.name in names}) > 1 and not allow_fewer:
-        raise LayoutError(
-            f"{needed_gpus(layout)} fit only if GPUs stay idle on the larger nodes: "
-            f"{'; '.join(idle)}; pass --allow-fewer to accept that"
-        )
-    spares = tuple(node.name for node in nodes if node.name not in names)
-    placement = Placement(layout, tuple(_ranks(layout, used)), tuple(used), spares, tuple(idle))
+    spares = sorted((shape.name for shape in shapes if shape.name not in names and shape.gpus), key=natural_key)
+    idle = _idle_gpus(used, {shape.name: len(shape.gpus) for shape in shapes})
+    torn = tuple(crossings(layout, used, [len(node.gpus) for node in used]))
+    placement = Placement(layout, tuple(_ranks(layout, used)), tuple(used), tuple(spares), torn=torn)
     split = _split_tp_groups(placement)
     if split and not force:
         raise LayoutError(f"{split}; choose a smaller tp, or put tp first in --order (it is {layout.order})")
-    return replace(placement, notes=(*idle, split)) if split else placement
+    needs_word = [str(crossing) for crossing in torn if crossing.axis in ("cp", "ep")]
+    if needs_word and not force:
+        raise LayoutError(f"{'; '.join(needs_word)}: no choice of these nodes keeps them whole; --force accepts that")
+    return replace(placement, notes=(*idle, *map(str, torn), *([split] if split else [])))
+
+
+@dataclass(frozen=True)
+class _Positions:
+    """The ranks on each node in rank order, and how many GPUs the nodes that may be there count as having."""
+
+    ranks: tuple[int, ...]
+    gpus: tuple[int, ...]
+    cut: int = 0
+
+    def limit(self, gpus: int) -> int:
+        """Return how many GPUs of a node with ``gpus`` of them count; 0 if it cannot be used."""
+        size = min(gpus, self.cut) if self.cut else gpus
+        return size if size in self.gpus else 0
+
+
+def _positions(layout: Layout, nodes: Sequence[NodeShape], *, allow_fewer: bool) -> _Positions | None:
+    """Return what the nodes hold: of one size if they suffice, the largest first; None if there are too few GPUs."""
+    counts = Counter(len(node.gpus) for node in nodes if node.gpus)
+    sizes = sorted(counts, reverse=True)
+    for size in sizes:
+        if counts[size] * size >= layout.ranks:
+            return _held(layout.ranks, [size] * counts[size])
+    for size in sizes if allow_fewer else ():
+        if (count := sum(counts[other] for other in sizes if other >= size)) * size >= layout.ranks:
+            return replace(_held(layout.ranks, [size] * count), cut=size)
+    every = [size for size in sizes for _ in range(counts[size])]
+    return _held(layout.ranks, every) if sum(every) >= layout.ranks else None
+
+
+def _held(ranks: int, gpus: Sequence[int]) -> _Positions:
+    """Return the positions that hold ``ranks`` in nodes with these numbers of GPUs, the last as far as needed."""
+    starts = list(itertools.accumulate(gpus, initial=0))
+    held = [min(size, ranks - start) for size, start in zip(gpus, starts, strict=False) if start < ranks]
+    return _Positions(tuple(held), tuple(gpus[: len(held)]))
 
 
 def usable_gpus(layout: Layout, shapes: Sequence[NodeShape]) -> int:
     """Return the number of GPUs on which TP groups of ``layout`` can be, each whole inside an NVLink domain."""
-    return sum(len(shape.gpus) for shape in _in_blocks(shapes, _block(layout)))
+    return sum(len(shape.gpus) for shape in in_groups(layout, shapes))
+
+
+def in_groups(layout: Layout, shapes: Sequence[NodeShape]) -> list[NodeShape]:
+    """Return the nodes with those GPUs on which TP groups of ``layout`` can be, each whole inside an NVLink domain."""
+    return _in_blocks(shapes, _block(layout))
 
 
 def _block(layout: Layout) -> int:
@@ -68,61 +120,12 @@ def _blocks(shape: NodeShape, block: int) -> Iterator[GpuShape]:
         yield from members[: len(members) // block * block]
 
 
-def _in_order(shapes: Iterable[NodeShape]) -> list[NodeShape]:
-    """Sort nodes by natural order of their names, grouped by unit, within it by rack, then by domain."""
-    ordered = sorted(shapes, key=lambda shape: _natural_key(shape.name))
-    for nearness in ("domain", "rack", "leaves"):
-        ordered = _group_by(ordered, operator.attrgetter(nearness))
-    return ordered
-
-
-def _natural_key(name: str) -> list[tuple[str, int]]:
-    """Return a key that sorts node2 before node10."""
-    return [(word, int(digits or 0)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", name)]
-
-
-def _group_by(shapes: Iterable[NodeShape], key: Callable[[NodeShape], object]) -> list[NodeShape]:
-    shapes_by_key: dict[object, list[NodeShape]] = {}
-    for shape in shapes:
-        shapes_by_key.setdefault(key(shape), []).append(shape)
-    return [shape for group in shapes_by_key.values() for shape in group]
-
-
-def _fill(ranks: int, block: int, nodes: Sequence[NodeShape]) -> list[NodeShape] | None:
-    """Return the first nodes that hold ``ranks``, limited to the GPUs that they use; None if there are too few.
-
-    Nodes of one size are used if they suffice, the largest first; else all that have at least that size.
-    """
-    sizes = sorted({len(node.gpus) for node in nodes} - {0}, reverse=True)
-    for fits, size in itertools.product((operator.eq, operator.ge), sizes):
-        fitting = [node for node in nodes if fits(len(node.gpus), size)]
-        candidates = _whole_domains(fitting, math.lcm(block, size) // size)
-        count = math.ceil(ranks / size)
-        if count <= len(candidates):
-            gpu_counts = [min(size, ranks - number * size) for number in range(count)]
-            return [replace(node, gpus=node.gpus[:n]) for node, n in zip(candidates, gpu_counts, strict=False)]
-    return None
-
-
-def _whole_domains(nodes: Sequence[NodeShape], block: int) -> list[NodeShape]:
-    """Return the nodes that make whole blocks of ``block`` nodes in their NVLink domain; all of them if none do."""
-    counts = Counter(node.domain for node in nodes)
-    seen: Counter[str] = Counter()
-    kept = []
-    for node in nodes:
-        if seen[node.domain] < counts[node.domain] // block * block:
-            kept.append(node)
-        seen[node.domain] += 1
-    return kept or list(nodes)
-
-
 def _too_few(layout: Layout, nodes: Sequence[NodeShape]) -> str:
     sizes = Counter(len(node.gpus) for node in nodes)
     available = ", ".join(f"{count} x {size}" for size, count in sorted(sizes.items(), reverse=True)) or "none"
     total = sum(len(node.gpus) for node in nodes)
-    why = "on nodes of equal size " if total >= layout.ranks else ""
     groups = f" in groups of tp={layout.tp}" if layout.tp > 1 else ""
-    return f"{needed_gpus(layout)} are needed {why}but only {total} are usable{groups} (nodes x GPUs: {available})"
+    return f"{needed_gpus(layout)} are needed but only {total} are usable{groups} (nodes x GPUs: {available})"
 
 
 def _idle_gpus(used: Iterable[NodeShape], sizes: dict[str, int]) -> Iterator[str]:

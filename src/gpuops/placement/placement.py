@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from gpuops.layout import AXES, Layout
 from gpuops.placement.shape import GpuShape, NodeShape
+from gpuops.placement.traffic import Crossing
 from gpuops.probes.nvidia.topo import link_distance
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 
@@ -57,8 +58,8 @@ class Link:
 class Placement(Result):
     """Ranks on nodes. ``nodes`` are in rank order, each with the GPUs that it uses, in the order of local ranks.
 
-    Every node except the last holds the same number of ranks. ``spares`` are unused nodes; ``notes`` are sentences on
-    what is not used; ``excluded`` are the nodes that were left out.
+    ``spares`` are unused nodes; ``notes`` are sentences on what is not used and what is ``torn``; ``excluded`` are the
+    nodes that were left out. ``moved`` names the node that took the place of each lost one.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.placement/1"
@@ -67,6 +68,8 @@ class Placement(Result):
     nodes: tuple[NodeShape, ...]
     spares: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    torn: tuple[Crossing, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     excluded: Mapping[str, Excluded] = field(default_factory=dict, hash=False)
 
     @functools.cached_property
@@ -87,8 +90,11 @@ class Placement(Result):
 
     def location(self, rank: int) -> tuple[NodeShape, GpuShape]:
         """Return the node and the GPU of ``rank``."""
-        index, local_rank = divmod(rank, len(self.nodes[0].gpus))
-        return self.nodes[index], self.nodes[index].gpus[local_rank]
+        return self._locations[rank]
+
+    @functools.cached_property
+    def _locations(self) -> tuple[tuple[NodeShape, GpuShape], ...]:
+        return tuple((node, gpu) for node in self.nodes for gpu in node.gpus)
 
     def link(self, ranks: Sequence[int]) -> Link | None:
         """Return the weakest link of a group; None for a single rank.
@@ -126,6 +132,8 @@ class Placement(Result):
             ],
             "spares": list(self.spares),
             "notes": list(self.notes),
+            "moved": dict(self.moved),
+            "torn": [asdict(crossing) for crossing in self.torn],
             "excluded": {node: reason.to_document() for node, reason in self.excluded.items()},
         }
 

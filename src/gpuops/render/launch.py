@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,11 +14,12 @@ from gpuops.layout import ModelSpec
 from gpuops.placement import Placement
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.render.checking import lint
+from gpuops.render.comparing import Difference, differences
 from gpuops.render.job import Job
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.seats import seats_file
 from gpuops.render.target import Target
-from gpuops.render.writing import leftovers, read_existing, refuse_existing, write
+from gpuops.render.writing import leftovers, read_existing, refuse_existing, strangers, write
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,23 @@ class Launch(Result):
         existing = read_existing(self.files, Path(folder))
         missing = {file.path for file in self.files} - {file.path for file in existing}
         found = [*_one_line(missing, "missing; gpuops render writes it"), *lint(existing, self.placement)]
-        return [*(f"{folder}/{complaint}" for complaint in found), *self.leftovers(folder)]
+        found += [str(each) for each in self._differences(Path(folder)) if each.is_checked]
+        return [*(f"{folder}/{complaint}" for complaint in dict.fromkeys(found)), *self.leftovers(folder)]
+
+    def unchecked(self, folder: str | Path) -> list[str]:
+        """Return what is in ``folder`` beside what is rendered, which nobody but its author can judge."""
+        added = [f"{folder}/{each}" for each in self._differences(Path(folder)) if not each.is_checked]
+        names = strangers(self.target.files, self._all_files, Path(folder))
+        return [*added, *(f"{folder}/{line}" for line in _one_line(names, "not a file of this target"))]
+
+    def _differences(self, folder: Path) -> Iterator[Difference]:
+        rendered_by_path = {file.path: file for file in self._all_files}
+        for file in read_existing(self._all_files, folder):
+            yield from differences(rendered_by_path[file.path], file)
+
+    @property
+    def _all_files(self) -> tuple[Rendered, ...]:
+        return self.files if self.seats is None else (*self.files, self.seats)
 
     def leftovers(self, folder: str | Path) -> list[str]:
         """Return a line about files in ``folder`` for nodes that are not in this layout; they may be edited by hand."""

@@ -31,6 +31,7 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "target": target.name,
         "name": job.name,
         "layout": str(layout),
+        "order": layout.order,
         "axes": [[axis, getattr(layout, axis)] for axis in layout.order.split("-") if axis != "ep"],
         "master": placement.nodes[0].address,
         "port": job.port,

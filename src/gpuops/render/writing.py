@@ -50,7 +50,9 @@ def _write(file: Rendered, path: Path) -> None:
 def read_existing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
     """Return those of the files that are in ``folder``, as they are there, including manual edits."""
     paths = [(file, _inside(folder, file.path)) for file in files]
-    return [replace(file, text=read_text(path)) for file, path in paths if path.is_file()]
+    return [
+        replace(file, text=read_text(path), mode=path.stat().st_mode & 0o777) for file, path in paths if path.is_file()
+    ]
 
 
 def leftovers(templates: Iterable[str], files: Sequence[Rendered], folder: Path) -> list[str]:
@@ -62,6 +64,17 @@ def leftovers(templates: Iterable[str], files: Sequence[Rendered], folder: Path)
     patterns = [glob.escape(path).replace("{node}", "*") for path in templates if "{node}" in path]
     found = {path.relative_to(folder).as_posix() for pattern in patterns for path in folder.glob(pattern)}
     return sorted(found - made)
+
+
+def strangers(templates: Iterable[str], files: Sequence[Rendered], folder: Path) -> list[str]:
+    """Return the files in ``folder`` that are neither of this layout nor of another (see `leftovers`)."""
+    known = {file.path for file in files} | set(leftovers(templates, files, folder))
+    found = (
+        {path.relative_to(folder).as_posix() for path in folder.iterdir() if path.is_file()}
+        if folder.is_dir()
+        else set()
+    )
+    return sorted(found - known)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -91,6 +91,28 @@ def test_a_session_that_does_not_see_every_gpu_does_not_miss_their_rails(h100):
     assert with_storage(h100).but(topo=seen).judge("ib-ports").status == "unknown"
 
 
+def with_kinds(machine):
+    """Eight rails of one kind and a port of storage of another, beside seven of eight GPUs."""
+    ports = (*(replace(port, hca_type="MT4129") for port in machine.values["ib_ports"]), STORAGE)
+    matrix = machine.values["topo"]
+    return machine.but(ib_ports=ports, topo=replace(matrix, gpus=matrix.gpus[:-1]))
+
+
+def test_a_missing_gpu_hides_no_fault_of_a_port(h100):
+    machine = with_kinds(h100)
+    assert machine.judge("ib-ports").status == "pass"
+    assert only(machine.with_port("mlx5_2", rate_gbps=200.0).judge("ib-ports")).part == "mlx5_2"
+    assert only(machine.with_port("mlx5_7", state="Down", phys_state="Polling").judge("ib-ports")).part == "mlx5_7"
+
+
+def test_a_port_near_a_gpu_is_judged_though_the_other_rails_are_unknown(h100):
+    alike = with_kinds(h100).with_port("mlx5_8", hca_type="MT4129")
+    assert alike.judge("ib-ports").status == "unknown"
+    verdict = alike.with_port("mlx5_2", rate_gbps=200.0).judge("ib-ports")
+    assert (only(verdict).part, verdict.status) == ("mlx5_2", "fail")
+    assert "cannot determine which ports are rails" in verdict.why
+
+
 def test_a_missing_rail(h100):
     machine = h100.but(ib_ports=h100.values["ib_ports"][:7])
     finding = only(machine.judge("ib-ports"))

@@ -123,7 +123,7 @@ def test_a_gpu_that_the_driver_could_not_start_is_named(judge_lab, profile):
 def test_a_job_that_was_given_two_gpus_loses_none(judge_lab):
     verdicts = judge_lab("hgx-h100", "host:cgroup=2")
     assert findings(verdicts) == []
-    assert unknown(verdicts) == ["gpu-count", "ib-ports"]
+    assert unknown(verdicts) == ["gpu-count"]
     assert "slurmstepd.scope/job_4711" in verdicts["gpu-count"].why
 
 

@@ -88,6 +88,14 @@ class TestMemoryThatIsWorn:
         assert h100.with_gpu(2, sram_threshold_exceeded=None).judge("memory-unrepairable").status == "unknown"
         assert h100.with_gpus(sram_threshold_exceeded=None).judge("memory-unrepairable").status == "skipped"
 
+    @pytest.mark.parametrize(("count", "severity"), [(0, ""), (1, "warn"), (4, "warn"), (5, "isolate")])
+    def test_errors_count_if_the_driver_knows_no_threshold(self, h100, count, severity):
+        machine = h100.with_gpus(sram_threshold_exceeded=None, sram_uncorrected_aggregate=0)
+        found = machine.with_gpu(2, sram_uncorrected_aggregate=count).judge("memory-unrepairable").findings
+        assert [(f.part, f.severity) for f in found] == ([("gpu2", severity)] if severity else [])
+        known = h100.with_gpu(2, sram_uncorrected_aggregate=count)
+        assert known.judge("memory-unrepairable").status == "pass"
+
     def test_a_pending_repair_asks_for_a_reset(self, h100):
         machine = h100.with_gpu(2, tpc_repair_pending=True, channel_repair_pending=True, recovery_action="Reset")
         assert machine.findings() == [("repair-pending", "gpu2")]

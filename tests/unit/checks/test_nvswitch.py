@@ -256,6 +256,15 @@ class TestOneLink:
         machine = replace(h100, profile=NO_PROFILE).with_log(xid, sxid(20034, "fatal", line=2))
         assert [part for _, part in machine.with_links_of(2, *DOWN).findings()] == ["gpu2"]
 
+    def test_a_lost_gpu_is_the_far_end_of_every_link(self, h100):
+        text = "Unable to determine the device handle for GPU5: 0000:C3:00.0: Unknown Error"
+        events = (
+            Xid("0000:c3:00.0", 79, "GPU has fallen off the bus.", 99.0),
+            *(sxid(20034, "fatal", line=n) for n in (2, 3)),
+        )
+        machine = h100.without_smi("unknown-handle", text, "0000:c3:00.0").with_log(*events)
+        assert machine.findings() == [("gpu-lost", "gpu5")]
+
     def test_links_of_several_gpus_or_none_leave_it_at_the_nvswitch(self, h100):
         for silent in ((), (2, 3)):
             assert [str(f.part) for f in self.fault(h100, *silent).judge("sxid").findings] == ["nvswitch3"]

@@ -41,7 +41,7 @@ def test_torchrun_starts_from_four_files_and_no_cluster(nowhere):
     done = run(render, "-t", "torchrun", "gpu[01-04]:8", "--", "train.py", "--lr", "1")
     assert done.exit_code == 0
     assert "no node was asked" in done.stderr
-    assert [path.name for path in sorted((nowhere / "launch").iterdir())] == [
+    assert [path.name for path in sorted((nowhere / "launch").glob("[!.]*"))] == [
         f"static-gpu0{number}.sh" for number in (1, 2, 3, 4)
     ]
     (nowhere / "torchrun").write_text(PRINTS_ITS_WORDS)

@@ -79,3 +79,11 @@ def test_a_program_that_is_missing_is_told_apart_from_a_python_without_torch(tmp
 def test_nccl_conf_of_the_user_counts(tmp_path):
     (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_DEBUG=WARN\n")
     assert ask(by_ssh("sh"), HOME=str(tmp_path)).environment["NCCL_DEBUG"] == "WARN"
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    there = tmp_path / "train.py"
+    there.touch()
+    found = ask(by_ssh("sh", [str(there), f"{tmp_path}/a b.py"]))
+    assert found.missing == (f"{tmp_path}/a b.py",)
+    assert found.program

@@ -111,6 +111,19 @@ def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
             yield Cause("gpus", (finding.host,), why, f"{finding.fix}; until then leave this node out of the job")
 
 
+def processes(command: LaunchCommand, gpus_by_node: Mapping[str, int]) -> Iterator[Cause]:
+    """No node starts more processes than it has GPUs: the last would find none with their number."""
+    short = {node: gpus for node, gpus in gpus_by_node.items() if command.per_node and gpus < command.per_node}
+    if short:
+        fewest = min(short.values())
+        options = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus"}
+        option = options.get(command.launcher, "")
+        fix = f"{option}={fewest}" if option else "place the layout again"
+        gpus = format_count(fewest, "GPU")
+        why = f"the command starts {format_count(command.per_node or 0, 'rank')} on each node, for {gpus} here"
+        yield Cause("gpus", tuple(short), why, f"{fix}, or take these nodes out of the job")
+
+
 def without_gpu(bare: Sequence[str], nodes: Sequence[str]) -> Iterator[Cause]:
     """All ``nodes`` have GPUs but the ``bare`` ones; for no GPU anywhere, see `no_gpu`."""
     if bare and len(bare) < len(nodes):
@@ -131,11 +144,20 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
         there = next((survey.program for survey in surveys.values() if survey.program), "")
         what = f"put {there} on these nodes" if there else _how_to_get(command)
         yield Cause("environment", tuple(lacking), f"{command.program} was not found", what)
+    yield from _without_files({node: survey.missing for node, survey in surveys.items() if survey.missing})
     if command.launcher in {"torchrun", "deepspeed"}:
         yield from _without_torch({n: own.trouble for n, own in surveys.items() if own.python and not own.torch})
     for what, pip in (("python", ""), ("torch", "torch"), ("nccl", "nvidia-nccl-cu12")):
         versions = {node: getattr(survey, what) for node, survey in surveys.items() if getattr(survey, what)}
         yield from _odd_versions(what, versions, pip)
+
+
+def _without_files(missing: Mapping[str, Sequence[str]]) -> Iterator[Cause]:
+    for file in dict.fromkeys(file for files in missing.values() for file in files):
+        nodes = tuple(node for node, files in missing.items() if file in files)
+        yield Cause(
+            "environment", nodes, f"{file} is not there", f"put {file} on these nodes, or name one that all have"
+        )
 
 
 def _without_torch(troubles: Mapping[str, str]) -> Iterator[Cause]:

@@ -250,7 +250,7 @@ class Preflight:
         return [Cause("reach", (reason.host,), reason.why, fix) for reason in missing]
 
     def _by_ssh(self) -> dict[str, str]:
-        answers = self.pool.ask([survey.by_ssh(self.command.program)])
+        answers = self.pool.ask([survey.by_ssh(self.command.program, self.command.files)])
         return {name: answer.out for name, (answer,) in answers.items()}
 
     def _by_srun(self, slurm: Slurm) -> dict[str, str]:
@@ -260,7 +260,7 @@ class Preflight:
             self.pool.exclude([Excluded(name, "unknown", nodes.why) for name in self.pool.hosts])
             return {}
         names = {node.name: name for name, node in nodes.items()}
-        answer = slurm.machine.run(survey.by_srun(self.command.program, list(names)))
+        answer = slurm.machine.run(survey.by_srun(self.command.program, list(names), self.command.files))
         texts = {names[node]: text for node, text in survey.by_node(answer).items() if node in names}
         why = f"srun does not start here: {answer.last_words() or 'no output'}"
         silent = {name: why if name in nodes else NO_SUCH_NODE.why for name in self.pool.hosts if name not in texts}
@@ -280,7 +280,9 @@ class Preflight:
             self._bare = tuple(bare)
             self.log.skip("gpus", "no NVIDIA GPU on these nodes")
             return
-        self.log.add("gpus", [*causes.gpus(failing), *causes.without_gpu(bare, list(facts))])
+        counts = {name: count for name, own in facts.items() if (count := _usable_gpus(own))}
+        too_many = causes.processes(self.command, counts)
+        self.log.add("gpus", [*causes.gpus(failing), *causes.without_gpu(bare, list(facts)), *too_many])
         for node in dict.fromkeys(verdict.node for verdict in failing):
             checks = tuple(verdict.check for verdict in failing if verdict.node == node)
             self._unhealthy[node] = Excluded(node, "unhealthy", f"fails {', '.join(checks)}", checks=checks)
@@ -375,6 +377,12 @@ def _merged(causes: Iterable[Cause]) -> list[Cause]:
 def _lacks_gpus(facts: Facts) -> bool:
     vendors, loaded, listing = facts[pci_vendors], facts[driver], facts[smi]
     return has_no_gpu(vendors, loaded, listing)
+
+
+def _usable_gpus(facts: Facts) -> int:
+    """Return the number of GPUs that a process could use; 0 also if it is unknown."""
+    listing = facts[smi]
+    return 0 if isinstance(listing, Unknown) else sum(bool(gpu.uuid) for gpu in listing.gpus)
 
 
 def _up(facts: Facts) -> tuple[IbPort, ...]:

@@ -15,6 +15,10 @@ _SCRIPT = r"""
 cat /proc/self/limits | sed -n 's/^Max locked memory *\([^ ]*\) .*/memlock \1/p'
 env | sed -n 's/^\(NCCL_[A-Z0-9_]*=\)/env \1/p'
 cat /etc/nccl.conf "$HOME/.nccl.conf" 2>/dev/null | sed -n 's/^ *\(NCCL_[A-Z0-9_]*=\)/conf \1/p'
+program=$1
+shift
+for file; do [ -e "$file" ] || echo "missing $file"; done
+set -- "$program"
 path=$(command -v -- "$1" || "${SHELL:-/bin/sh}" -lc 'command -v -- "$1"' sh "$1" </dev/null 2>/dev/null)
 if [ -n "$path" ]; then
     echo "program $path"
@@ -39,7 +43,8 @@ echo end
 class JobEnvironment:
     """What the survey found; an empty string means none. ``memlock_bytes`` is None if there is no limit.
 
-    ``environment`` holds the NCCL variables of a plain session, including those of nccl.conf.
+    ``environment`` holds the NCCL variables of a plain session, including those of nccl.conf. ``missing`` are the files
+    of the job that this user does not find there.
     """
 
     program: str = ""
@@ -49,18 +54,19 @@ class JobEnvironment:
     trouble: str = ""
     memlock_bytes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    missing: tuple[str, ...] = ()
 
 
-def by_ssh(program: str) -> Command:
-    """Return the query for a node, in an ordinary session."""
-    return Command(("sh", "-c", _SCRIPT, "sh", program), timeout_seconds=_SECONDS)
+def by_ssh(program: str, files: Sequence[str] = ()) -> Command:
+    """Return the query for a node, in an ordinary session; ``files`` of the job should be there."""
+    return Command(("sh", "-c", _SCRIPT, "sh", program, *files), timeout_seconds=_SECONDS)
 
 
-def by_srun(program: str, nodes: Sequence[str]) -> Command:
+def by_srun(program: str, nodes: Sequence[str], files: Sequence[str] = ()) -> Command:
     """Return the query for Slurm's ``nodes``, as one step; every line of the answer begins with its node."""
     marked = f'{{ {_SCRIPT} }} 2>&1 | sed "s/^/$SLURMD_NODENAME|/"'
     words = ("srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1", "--quiet")
-    return Command((*words, "--immediate=10", "sh", "-c", marked, "sh", program), timeout_seconds=10 + _SECONDS)
+    return Command((*words, "--immediate=10", "sh", "-c", marked, "sh", program, *files), timeout_seconds=10 + _SECONDS)
 
 
 def by_node(answer: Completed) -> dict[str, str]:
@@ -92,4 +98,5 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
         trouble=troubles[-1] if troubles else "",
         memlock_bytes=None if lock == "unlimited" else int(lock),
         environment={name: value for name, _, value in settings},
+        missing=tuple(value for name, _, value in lines if name == "missing"),
     )

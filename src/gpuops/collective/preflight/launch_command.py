@@ -51,7 +51,8 @@ class LaunchCommand:
     ``hosts`` are those that it names, in order (empty: each host is started by hand, or Slurm chooses); ``count`` is
     how many there must be. ``master`` and ``port`` are the address of the rendezvous; None: the launcher chooses. The
     command sets ``environment`` for its ranks; ``mpi_interface`` is where Open MPI may connect. ``rendezvous`` is this
-    launcher's syntax for the address; ``words`` are the command as it was typed.
+    launcher's syntax for the address. It starts ``per_node`` processes on each host (None: as many as it has GPUs, or
+    unknown), which need the ``files`` at these absolute paths; ``words`` are the command as it was typed.
     """
 
     launcher: Launcher
@@ -62,6 +63,8 @@ class LaunchCommand:
     port: int = DEFAULT_PORT
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     mpi_interface: str = ""
+    per_node: int | None = None
+    files: tuple[str, ...] = ()
     rendezvous: str = "MASTER_ADDR={master} MASTER_PORT={port}"
     words: tuple[str, ...] = field(default=(), compare=False)
 
@@ -213,6 +216,8 @@ def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> La
         count=1 if "--standalone" in words.options else words.number("--nnodes"),
         master=words.last("--master-addr") or host or None,
         port=int(port) if port else words.number("--master-port") or DEFAULT_PORT,
+        per_node=words.number("--nproc-per-node"),
+        files=_script(words.behind),
         rendezvous=_STATIC
         if "--master-addr" in words.options
         else "--rdzv-backend=c10d --rdzv-endpoint={master}:{port}",
@@ -232,8 +237,15 @@ def _deepspeed(command: LaunchCommand, words: _Words, read_file: ReadFile) -> La
         count=count,
         master=words.last("--master-addr") or next(iter(selected), None),
         port=words.number("--master-port") or DEFAULT_PORT,
+        per_node=words.number("--num-gpus"),
+        files=_script(words.behind),
         rendezvous="--master_addr={master} --master_port={port}",
     )
+
+
+def _script(behind: Sequence[str]) -> tuple[str, ...]:
+    """Return the script behind a launcher's options, if it is an absolute path: others depend on a directory."""
+    return tuple(word for word in behind[:1] if word.startswith("/"))
 
 
 def _mpirun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchCommand:

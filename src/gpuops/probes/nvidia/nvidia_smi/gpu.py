@@ -98,6 +98,7 @@ class Gpu:
     unrepairable_memory: bool | None = None
     ecc_uncorrected_volatile: int | None = None
     ecc_uncorrected_aggregate: int | None = None
+    sram_uncorrected_aggregate: int | None = None
     ecc_corrected_volatile: int | None = None
     remapped_rows: RemappedRows | None = None
     retired_pages_pending: bool | None = None

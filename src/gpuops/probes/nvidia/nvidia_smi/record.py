@@ -202,16 +202,16 @@ _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
 
 _REASONS = re.compile(r"clocks_(?:event|throttle)_reasons/(?:.*/)?(?:clocks_(?:event|throttle)_reason_)?(\w+)")
 _REASON_LABELS = {"idle": "gpu_idle", "display_clock_setting": "display_clocks_setting"}
+_SRAM_UNCORRECTED = (
+    "sram_uncorrectable",
+    "sram_uncorrectable_parity",
+    "sram_uncorrectable_secded",
+    "sram_uncorrectable_sec_ded",
+)
 _ECC_KINDS = {
+    "sram_uncorrected": _SRAM_UNCORRECTED,
     "corrected": ("sram_correctable", "dram_correctable", "single_bit/total"),
-    "uncorrected": (
-        "sram_uncorrectable",
-        "sram_uncorrectable_parity",
-        "sram_uncorrectable_secded",
-        "sram_uncorrectable_sec_ded",
-        "dram_uncorrectable",
-        "double_bit/total",
-    ),
+    "uncorrected": (*_SRAM_UNCORRECTED, "dram_uncorrectable", "double_bit/total"),
 }
 
 SECTIONS = sorted(
@@ -238,6 +238,7 @@ def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
         throttle_reasons=_throttle_reasons(fields),
         ecc_uncorrected_volatile=_ecc_errors(fields, "volatile", "uncorrected"),
         ecc_uncorrected_aggregate=_ecc_errors(fields, "aggregate", "uncorrected"),
+        sram_uncorrected_aggregate=_ecc_errors(fields, "aggregate", "sram_uncorrected"),
         ecc_corrected_volatile=_ecc_errors(fields, "volatile", "corrected"),
         remapped_rows=_remapped_rows(fields),
         processes=_processes(record),

@@ -1,0 +1,235 @@
+"""Differences between a launch file as it is and as it is rendered, by what the file means; pure.
+
+Comments, blank lines, white space, quotes and the order of keys mean nothing where people edit: in JSON, YAML, shell
+scripts, Python and ssh_config. A change or a loss is a mistake. What was added beside what is rendered can be right, so
+it is named as not checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import itertools
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuops.document import parse
+from gpuops.errors import DocumentError
+from gpuops.render.rendering import Rendered
+
+_SHORT = 60
+_ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=")
+_MISSING = "(nothing)"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is different in a file, as a sentence; one that ``is_checked`` is a mistake."""
+
+    path: str
+    what: str
+    is_checked: bool = True
+
+    def __str__(self) -> str:
+        """Return the file and the sentence."""
+        return f"{self.path}{self.what}"
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line that means something: its number, and its words in one spelling."""
+
+    number: int
+    text: str
+
+
+def differences(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+    """Yield what differs in ``found`` from what gpuops renders."""
+    if rendered.mode & 0o111 and not found.mode & 0o100:
+        yield Difference(found.path, ": not executable; chmod +x")
+    if rendered.text == found.text:
+        return
+    compare = _comparison(found.path, rendered.text)
+    yield from compare(rendered, found)
+
+
+def _comparison(path: str, text: str) -> Callable[[Rendered, Rendered], Iterator[Difference]]:
+    name = path.rpartition("/")[2]
+    suffix = name.rpartition(".")[2] if "." in name else ""
+    if suffix in ("json", "yaml", "yml"):
+        return _data
+    if suffix in ("sh", "sbatch", "pbs", "flux") or text.startswith(("#!/bin/sh", "#!/bin/bash")):
+        return _shell
+    return _BY_NAME.get(suffix if suffix == "py" else name, _plain)
+
+
+def _data(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+    """Compare JSON or YAML: the order of keys and the spelling of values mean nothing."""
+    is_json = found.path.endswith(".json")
+    try:
+        wanted, there = (
+            json.loads(file.text) if is_json else parse(file.text, "").plain() for file in (rendered, found)
+        )
+    except (ValueError, DocumentError) as error:
+        yield Difference(found.path, f": {'not JSON: ' if is_json else ''}{error}")
+        return
+    yield from _values(found.path, "", wanted, there)
+
+
+def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[Difference]:
+    if isinstance(wanted, Mapping) and isinstance(there, Mapping):
+        for key in dict.fromkeys([*wanted, *there]):
+            place = f"{where}.{key}" if where else str(key)
+            if key not in wanted:
+                yield Difference(path, f": {place} was added", is_checked=False)
+            else:
+                yield from _values(path, place, wanted[key], there.get(key, _MISSING))
+    elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
+        for number, pair in enumerate(zip(wanted, there, strict=True)):
+            yield from _values(path, f"{where}[{number}]", *pair)
+    elif wanted != there or isinstance(wanted, bool) is not isinstance(there, bool):
+        yield Difference(path, f": {where or 'it'} is {_short(there)}, but gpuops renders {_short(wanted)}")
+
+
+def _shell(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+    """Compare shell scripts by their words; variables that are exported next to each other have no order."""
+    yield from _lines(
+        found.path, *(_with_sorted(_shell_lines(file.text), re.compile("export ")) for file in (rendered, found))
+    )
+
+
+def _shell_lines(text: str) -> Iterator[_Line]:
+    """Yield logical lines; ``#!`` and directives such as ``#SBATCH`` are no comments."""
+    pending, first = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        first = number if not pending else first
+        if line.rstrip().endswith("\\") and not line.lstrip().startswith("#"):
+            pending += line.rstrip()[:-1] + " "
+            continue
+        words, pending = pending + line, ""
+        if re.match(r"#(!|SBATCH|PBS|FLUX|BSUB)", words.lstrip()):
+            yield _Line(first, " ".join(words.split()))
+        elif tokens := _tokens(words):
+            yield _Line(first, tokens)
+
+
+def _tokens(line: str) -> str:
+    """Return the words of a line in one spelling, without its comment; as it is, if quotes span lines."""
+    bare = _without_comment(line)
+    if "$" in bare or "`" in bare:  # quotes decide whether the shell expands these
+        return " ".join(bare.split())
+    try:
+        lexer = shlex.shlex(bare, posix=True, punctuation_chars=True)
+        lexer.whitespace_split, lexer.commenters = True, ""
+        return shlex.join(lexer)
+    except ValueError:
+        return " ".join(bare.split())
+
+
+def _without_comment(line: str) -> str:
+    """Return a line of a shell script up to its comment: a # that begins a word outside quotes."""
+    quote, before = "", " "
+    for at, char in enumerate(line):
+        if quote:
+            quote = "" if char == quote and before != "\\" else quote
+        elif char in "'\"" and before != "\\":
+            quote = char
+        elif char == "#" and before.isspace():
+            return line[:at]
+        before = char
+    return line
+
+
+def _python(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+    """Compare Python by its syntax tree, as it is printed line by line."""
+    texts = []
+    for file in (rendered, found):
+        try:
+            texts.append(ast.unparse(ast.parse(file.text)))
+        except (SyntaxError, ValueError) as error:
+            yield Difference(file.path, f": not Python: {error}")
+            return
+    yield from _lines(found.path, *(map(_unnumbered, text.splitlines()) for text in texts))
+
+
+def _ssh_config(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+    """Compare ssh_config: keywords have no case, and no order inside a block."""
+
+    def spelled(text: str) -> Iterator[_Line]:
+        for line in _text_lines(text):
+            keyword, _, value = line.text.replace("=", " ", 1).partition(" ")
+            yield _Line(line.number, f"{keyword.lower()} {value.strip()}")
+
+    yield from _lines(
+        found.path, *(_with_sorted(spelled(file.text), re.compile(r"(?!host |match )")) for file in (rendered, found))
+    )
+
+
+def _plain(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+    """Compare lists of hosts and settings: every line counts, in its order; a comment does not."""
+    yield from _lines(found.path, _text_lines(rendered.text), _text_lines(found.text), may_add=False)
+
+
+def _exact(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+    """Compare files whose readers take comments for settings."""
+    lines = ([_Line(n, line) for n, line in enumerate(file.text.splitlines(), 1)] for file in (rendered, found))
+    yield from _lines(found.path, *lines, may_add=False)
+
+
+def _text_lines(text: str) -> Iterator[_Line]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if words := re.sub(r"(^|\s)#.*", "", line).split():
+            yield _Line(number, " ".join(words))
+
+
+def _unnumbered(text: str) -> _Line:
+    return _Line(0, text)
+
+
+def _with_sorted(lines: Iterable[_Line], movable: re.Pattern[str]) -> list[_Line]:
+    """Sort each run of lines whose order means nothing."""
+    runs = itertools.groupby(lines, lambda line: bool(movable.match(line.text)))
+    return [line for is_run, run in runs for line in (sorted(run, key=lambda line: line.text) if is_run else run)]
+
+
+def _lines(path: str, wanted: Iterable[_Line], there: Iterable[_Line], *, may_add: bool = True) -> Iterator[Difference]:
+    wanted, there = list(wanted), list(there)
+    matcher = difflib.SequenceMatcher(
+        None, [line.text for line in wanted], [line.text for line in there], autojunk=False
+    )
+    names = {match[1] for line in wanted if (match := _ASSIGNMENT.match(line.text))}
+    for kind, start, end, from_, to in matcher.get_opcodes():
+        if kind != "equal":
+            yield from _block(path, wanted[start:end], there[from_:to], names if may_add else None)
+
+
+def _block(path: str, wanted: Sequence[_Line], there: Sequence[_Line], names: set[str] | None) -> Iterator[Difference]:
+    """Yield what was lost, changed and added; nothing may be added without ``names``, which none may set again."""
+    for want, line in itertools.zip_longest(wanted, there):
+        if line is None:
+            yield Difference(path, f": {_short(want.text)} is missing")
+            continue
+        where = f":{line.number}" if line.number else ""
+        if want is not None:
+            yield Difference(path, f"{where}: found {_short(line.text)}, but gpuops renders {_short(want.text)}")
+            continue
+        match = _ASSIGNMENT.match(line.text)
+        overrides = names is None or (match is not None and match[1] in names)
+        yield Difference(path, f"{where}: {_short(line.text)} was added", is_checked=overrides)
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+
+
+_BY_NAME: Mapping[str, Callable[[Rendered, Rendered], Iterator[Difference]]] = {
+    "py": _python,
+    "ssh_config": _ssh_config,
+    ".deepspeed_env": _exact,
+    "varuna.env": _exact,
+}

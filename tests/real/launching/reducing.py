@@ -1,0 +1,19 @@
+"""What each rank of a test's job does: all-reduces with all others, STEPS times, and then for ever if STEPS is 0."""
+
+import os
+import sys
+
+import torch
+from torch import distributed
+
+distributed.init_process_group("gloo")
+rank, world, steps = distributed.get_rank(), distributed.get_world_size(), int(sys.argv[1])
+step = 0
+while steps == 0 or step < steps:
+    total = torch.tensor([float(rank)])
+    distributed.all_reduce(total)
+    step += 1
+    if step == 1:
+        print("sum", int(total.item()), "of", world, flush=True)  # noqa: T201
+        print("pid", os.getpid(), flush=True)  # noqa: T201
+distributed.destroy_process_group()

@@ -1,0 +1,186 @@
+"""``render --check`` finds every mistake in the files of every target, or says what it did not check; edits that change
+nothing are no mistakes."""
+
+import functools
+import json
+import random
+import re
+from dataclasses import replace
+
+import pytest
+
+from gpuops.errors import GpuopsError
+from gpuops.layout import parse_layout
+from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.render import Job, Rendered, environment_of, launch_for, targets
+from gpuops.render.comparing import differences
+
+LAYOUTS = (
+    "dp=16,chunks=4",
+    "dp=16,zero=2",
+    "dp=16,zero=3",
+    "dp=4,pp=4,chunks=8",
+    "tp=16",
+    "dp=2,tp=8",
+    "tp=8",
+    "dp=8",
+    "dp=2,tp=8,recompute=full",
+)
+
+
+def node(name):
+    gpus = tuple(GpuShape(k, f"GPU-{k}", "", 0, f"mlx5_{k}", 0, k, f"L{k}") for k in range(8))
+    return NodeShape(name, name, gpus, tuple(f"L{k}" for k in range(8)), "r1", name)
+
+
+@functools.cache
+def launch_of(name):
+    """The files of a target for the first layout that it takes."""
+    target = targets()[name]
+    order = target.orders[0] if target.orders else "tp-cp-ep-dp-pp"
+    for text in LAYOUTS:
+        layout = parse_layout(text, order)
+        placement = place(layout, [node("n1"), node("n2")][: max(1, layout.ranks // 8)], force=True)
+        job = Job("train.py", ("--lr=1",), env=environment_of(placement, target.engine))
+        try:
+            return launch_for(target, placement, job)
+        except GpuopsError:
+            continue
+    raise AssertionError(name)
+
+
+FILES = [(name, file) for name in targets() for file in launch_of(name).files]
+
+
+def is_told(name, file, text):
+    """Whether a check of the directory fails, or says of this file that it was not checked."""
+    return any(differences(file, replace(file, text=text)))
+
+
+def mistakes_in(file):
+    """Every number, and every word after an equals sign or a colon, changed; every line that means something, gone."""
+    for match in re.finditer(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])", file.text):
+        yield match.start(), f"{file.text[: match.start()]}{int(match[0]) + 1}{file.text[match.end() :]}"
+    lines = file.text.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        if line.strip() and not line.lstrip().startswith(("#", '"""')) and line.strip() not in ("{", "}", "---"):
+            yield number, "".join(lines[:number] + lines[number + 1 :])
+
+
+def is_comment(file, at):
+    line = file.text[file.text.rfind("\n", 0, at) + 1 : file.text.find("\n", at)]
+    before = file.text[file.text.rfind("\n", 0, at) + 1 : at]
+    return not line.startswith(("#SBATCH", "#!")) and (re.search(r"(^|\s)#", before) is not None or '"""' in line)
+
+
+@pytest.mark.parametrize("name", targets())
+def test_nothing_is_told_of_files_as_rendered(name, tmp_path):
+    launch = launch_of(name)
+    launch.write(tmp_path)
+    assert (launch.complaints(tmp_path), launch.unchecked(tmp_path)) == ([], [])
+
+
+@pytest.mark.parametrize("name", targets())
+def test_mistakes_in_every_file_are_told(name):
+    chance, planted = random.Random(name), 0
+    for file in launch_of(name).files:
+        found = [text for at, text in mistakes_in(file) if not is_comment(file, at)]
+        for text in chance.sample(found, min(6, len(found))):
+            assert is_told(name, file, text), (file.path, text)
+            planted += 1
+    assert planted
+
+
+@pytest.mark.parametrize("name", targets())
+def test_a_file_that_is_missing_or_not_executable_is_told(name, tmp_path):
+    launch = launch_of(name)
+    for file in launch.files:
+        folder = tmp_path / file.path.replace("/", "_")
+        launch.write(folder)
+        (folder / file.path).unlink()
+        assert any("missing" in line for line in launch.complaints(folder))
+    for file in (file for file in launch.files if file.mode & 0o111):
+        assert [each.what for each in differences(file, replace(file, mode=0o644))] == [": not executable; chmod +x"]
+
+
+def harmless(chance, file):
+    """One edit that changes nothing for the reader of the file."""
+    lines, suffix = file.text.splitlines(), file.path.rpartition(".")[2]
+    at = chance.randint(min(1, len(lines)), len(lines))
+    if suffix == "json":
+        return json.dumps(shuffled(chance, json.loads(file.text)), indent=chance.choice((None, 1, 8)))
+    if suffix in ("yaml", "yml"):
+        return "\n".join([*lines[:at], "# our own remark", *lines[at:], ""])
+    if suffix in ("sh", "sbatch"):
+        heads = [n for n, line in enumerate(lines) if n and not lines[n - 1].endswith("\\")]
+        at = chance.choice(heads or [len(lines)])
+        edit = chance.choice(("# our own remark", "", "   # indented"))
+        return "\n".join([*lines[:at], edit, *lines[at:], ""])
+    if suffix == "py":
+        return f"# our own remark\n\n{file.text}\n\n# the end\n"
+    return f"{file.text}\n# our own remark\n" if "." not in file.path.strip(".") else file.text + "\n"
+
+
+def shuffled(chance, value):
+    if isinstance(value, dict):
+        return {key: shuffled(chance, value[key]) for key in chance.sample(list(value), len(value))}
+    return value
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_harmless_edit_is_no_alarm(seed):
+    chance = random.Random(seed)
+    name, file = chance.choice([each for each in FILES if each[1].path not in (".deepspeed_env", "varuna.env")])
+    assert list(differences(file, replace(file, text=harmless(chance, file)))) == [], (name, file.path)
+
+
+def one(path, rendered, found):
+    return [
+        (each.what, each.is_checked)
+        for each in differences(Rendered(path, 0o644, rendered), Rendered(path, 0o644, found))
+    ]
+
+
+def test_exports_and_directives_may_change_places_but_not_values():
+    text = "#!/bin/bash\nexport A=1  # why\nexport B='x y'\nexec torchrun \\\n  --n=2 train.py\n"
+    same = '#!/bin/bash\n\nexport B="x y"\nexport A=1\n# mine\nexec   torchrun --n=2 train.py\n'
+    assert one("run.sh", text, same) == []
+    assert one("run.sh", text, text.replace("A=1", "A=2"))[0][1]
+    assert one("run.sh", text, text + "export A=3\n") == [(":6: export A=3 was added", True)]
+    assert one("run.sh", text, text.replace("exec", "module load cuda\nexec")) == [
+        (":4: module load cuda was added", False)
+    ]
+    assert one("job.sbatch", "#!/bin/sh\n#SBATCH --nodes=2\n", "#!/bin/sh\n#SBATCH --nodes=3\n")[0][1]
+
+
+def test_a_hash_in_quotes_is_no_comment():
+    assert one("run.sh", 'echo "$A # b"\n', 'echo "$A # c"\n')
+    assert one("run.sh", 'echo "$A" # b\n', 'echo "$A" # c\n') == []
+
+
+def test_keys_and_hosts_in_ssh_config_have_no_order_and_no_case():
+    text = "Host a\n  HostName 10.0.0.1\n  Port 22\nHost b\n  Port 23\n"
+    assert one("ssh_config", text, "# mine\nHost a\n  port 22\n  hostname=10.0.0.1\n\nHost b\n  Port 23\n") == []
+    assert one("ssh_config", text, text.replace("22", "24"))[0][1]
+
+
+def test_hosts_may_not_be_added_or_change_places():
+    assert one("hostfile", "a slots=2\nb slots=2\n", "a   slots=2 # mine\nb slots=2\n\n") == []
+    assert one("hostfile", "a slots=2\nb slots=2\n", "b slots=2\na slots=2\n")
+    assert one("hostfile", "a slots=2\n", "a slots=2\nc slots=2\n") == [(":2: c slots=2 was added", True)]
+
+
+def test_values_are_compared_by_type_and_added_keys_are_not_checked():
+    assert one("a.json", '{"a": 1, "b": {"c": true}}', '{"b": {"c": true}, "a": 1.0}') == []
+    assert one("a.json", '{"a": 1}', '{"a": true}')
+    assert one("a.json", '{"a": {"b": 1}}', '{"a": {"b": 1, "c": 2}}') == [(": a.c was added", False)]
+    assert one("a.yaml", "a: [1, 2]", "a: [2, 1]")
+    assert one("a.yaml", "a: 1\nb: x", "b: 'x'\na: 1\n") == []
+    assert "not JSON" in one("a.json", "{}", "{")[0][0]
+
+
+def test_a_file_that_is_not_of_the_target_is_said_to_be_unchecked(tmp_path):
+    launch = launch_of("torchrun")
+    launch.write(tmp_path)
+    (tmp_path / "mine.sh").write_text("")
+    assert launch.unchecked(tmp_path) == [f"{tmp_path}/mine.sh: not a file of this target"]

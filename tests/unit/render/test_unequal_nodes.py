@@ -1,0 +1,34 @@
+"""Which targets start a job on nodes with different numbers of GPUs: those that the documentation names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpuops.errors import TemplateError
+from gpuops.layout import parse_layout
+from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.render import Job, render, targets
+
+PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
+SENTENCE = re.compile(r"the largest come first\. (.*?) start jobs on them", re.DOTALL)
+LAYOUTS = ("dp=12", "dp=12,zero=2", "dp=6,pp=2,chunks=4", "tp=12")
+
+
+def node(name, gpus):
+    return NodeShape(name, name, tuple(GpuShape(k, "", "", 0, None, 0) for k in range(gpus)), (), None, name)
+
+
+def renders(target, text):
+    order = target.orders[0] if target.orders else "tp-cp-ep-dp-pp"
+    try:
+        placement = place(parse_layout(text, order), [node("n1", 8), node("n2", 4)], force=True)
+        return bool(render(target, placement, Job()))
+    except TemplateError:
+        return False
+
+
+@pytest.mark.parametrize("name", targets())
+def test_the_page_names_the_targets_that_take_unequal_nodes(name):
+    named = re.findall(r"[a-z0-9-]+", SENTENCE.search(PAGE.read_text())[1])
+    assert any(renders(targets()[name], text) for text in LAYOUTS) == (name in named)
