@@ -1,6 +1,7 @@
 """No GPU's memory has more errors than NVIDIA tolerates."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
@@ -54,7 +55,7 @@ def _sram(gpu: Gpu) -> Iterator[Finding]:
         fix = (
             f"run NVIDIA's field diagnostic on GPU {gpu.index}{'' if count > _MAX_SRAM else ' in the next maintenance'}"
         )
-        severity = "isolate" if count > _MAX_SRAM else "warn"
+        severity: Literal["warn", "isolate"] = "isolate" if count > _MAX_SRAM else "warn"
         yield Finding(message, expected=0, found=count, unit="errors", part=gpu.part, severity=severity, fix=fix)
 
 

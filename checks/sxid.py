@@ -96,7 +96,7 @@ def _only_lost_gpu(
 ) -> PartName | None:
     lost = lost_gpus(answer, rows)
     known = known_gpus(answer.gpus if isinstance(answer, Smi) else (), functions, loaded, lost)
-    return part_at(*lost, known) if len(lost) == 1 else None
+    return part_at(next(iter(lost)), known) if len(lost) == 1 else None
 
 
 def _only_gpu_with_links_down(

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from gpuops import Change, Command, Failed, Mode, NodePath, Plan, task, use
 
 # the new file is made in the same directory, has its mode before its first byte, and gets its name only with the right
-# checksum
+# checksum; what a killed program left is removed
 _MAKE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
+for old in "$1".gpuops-[0-9]*; do [ -e "/proc/${old##*-}/stat" ] || rm -f -- "$old"; done
 umask 077; set -C; file=$1 sum=$2 mode=$3 owner=$4 draft=$1.gpuops-$$; shift 4
 : >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
 "$@" >|"$draft" && made=$(sha256sum <"$draft") && made=${made%% *} || exit

@@ -10,6 +10,7 @@ _KEY = re.compile(r"(?:^|\s)((?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+ AAAA[A-Za-z0
 # the user may have made .ssh a link to anywhere, so everything is done with the user's own rights
 _WRITE = """\
 umask 077; set -C; mkdir -p -- "$1/.ssh" && cd -- "$1/.ssh" || exit; draft=authorized_keys.gpuops-$$
+for old in authorized_keys.gpuops-[0-9]*; do [ -e "/proc/${old##*-}/stat" ] || rm -f -- "$old"; done
 : >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
 cat >|"$draft" && sync "$draft" && mv -fT -- "$draft" authorized_keys || exit
 ! command -v restorecon >/dev/null || restorecon -R -- "$1/.ssh"

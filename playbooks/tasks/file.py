@@ -6,9 +6,11 @@ from typing import Literal
 from gpuops import Change, Command, Failed, Later, Mode, NodePath, Plan, Secret, task, use
 
 # the new file is made in the same directory, has its mode from the first byte, is valid and on disk before it gets its
-# name, and replaces a link that was placed there (-T) instead of following it
+# name, and replaces a link that was placed there (-T) instead of following it;
+# what a killed program left is removed
 _WRITE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
+for old in "$1".gpuops-[0-9]*; do [ -e "/proc/${old##*-}/stat" ] || rm -f -- "$old"; done
 umask 077; set -C; file=$1 mode=$2 owner=$3 draft=$1.gpuops-$$; shift 3
 : >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
 cat >|"$draft" && chown -- "$owner" "$draft" && chmod -- "$mode" "$draft" || exit

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import os
+import re
 import shlex
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuops.errors import OutputError
 from gpuops.permissions import others_may_write
 
 PRIVATE = 0o600
+_PART = re.compile(r"\.\d+\.part")
+_ABANDONED_SECONDS = 1.0  # between the creation of a temporary file and its lock
 _OWN_NAMES = (".gpuops", "runs", "claims")
 
 
@@ -25,9 +30,12 @@ def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
     ``path`` is replaced, not followed.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    _remove_abandoned(path)
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
         with os.fdopen(descriptor, "wb") as file:
+            with suppress(OSError):  # a file system may have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             file.write(content)
@@ -36,6 +44,21 @@ def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary files of programs that were killed while they wrote ``path``; one that writes has a lock."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        if not _PART.fullmatch(draft.name.removeprefix(f".{path.name}")):
+            continue
+        with suppress(OSError):
+            descriptor = os.open(draft, os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                if os.fstat(descriptor).st_mtime < time.time() - _ABANDONED_SECONDS:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    draft.unlink()
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager

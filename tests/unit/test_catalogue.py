@@ -105,7 +105,7 @@ def test_threads_share_what_is_read(project):
     ("kind", "name", "said"),
     [
         ("checks", "gpu-cont", 'no check named "gpu-cont"; did you mean "gpu-count"?'),
-        ("checks", "zzz", 'no check named "zzz"; gpuops checks list'),
+        ("checks", "zzz", 'no check named "zzz"; to list them: gpuops checks list'),
         ("profiles", "hgx-h10", 'no profile named "hgx-h10"; did you mean "hgx-h100"?'),
         ("targets", "torchrn", 'no launch target named "torchrn"; did you mean "torchrun"?'),
         ("tasks", "pakage", 'no task named "pakage"; did you mean "package"?'),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from gpuops.errors import TemplateError
@@ -68,8 +67,3 @@ def read_seats(document: Any, where: str) -> dict[str, Any]:
     if schema != SEATS_SCHEMA:
         raise TemplateError(f"{where}: not the plan of a launch ({schema}, expected {SEATS_SCHEMA}); render it again")
     return dict(document)
-
-
-def names_of(document: dict[str, Any]) -> Sequence[str]:
-    """Return the names of the nodes, in the order of their ranks."""
-    return [str(node["name"]) for node in document["nodes"]]

@@ -33,8 +33,10 @@ _START_SECONDS = 30.0
 _SLACK_SECONDS = 10.0
 _INTERPRETER = re.compile(r"[A-Za-z0-9_./+-]+\Z")
 _PATH = "/usr/local/sbin:/usr/sbin:/sbin"
-# write a new file in the same directory (-C: never through an existing link) and sync it before it is renamed
+# write a new file in the same directory (-C: never through an existing link) and sync it before it is renamed;
+# what a killed program left is removed
 _PUT = """\
+for old in "$1".gpuops-[0-9]*; do [ -e "/proc/${old##*-}/stat" ] || rm -f -- "$old"; done
 umask 077; set -C; t="$1.gpuops-$$"; : >"$t" || exit 1
 trap 'rm -f "$t"' EXIT; trap 'exit 143' HUP INT TERM; cat >|"$t" && chmod "$2" "$t" && sync "$t" && mv -fT "$t" "$1"
 """
