@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuops import facts
+from gpuops.cli import program
 from gpuops.cli.place import command
 from gpuops.cluster import Cluster
 from gpuops.errors import InputError, LayoutError, PatternError
@@ -193,3 +194,19 @@ def test_the_drawing_is_a_file_and_the_grid_is_printed_with_it_only_where_asked_
     assert "│ r0" in run("--layout", "tp=4", "--svg", "grid.svg", "--show").stdout
     assert run("--layout", "tp=4", "--svg", "grid.svg").stdout == ""
     assert "r3" in [e.text for e in ET.fromstring((project / "grid.svg").read_text()).iter()]
+
+
+def test_a_plan_of_these_nodes_is_saved_and_placed_on_them(project):
+    named = "<product_name>NVIDIA H100 80GB HBM3</product_name>"
+    for name in ("gpu01", "gpu02", "gpu03"):
+        save(project / "facts", name, smi_text(named + (FAILED_REMAP if name == "gpu02" else "")), topo_text())
+    words = ["-i", "prod.yml", "--from", "facts"]
+    plan = [*words, "--params", "1B", "--gbs", "64", "--save", "layout.yml", "--json"]
+    planned = CliRunner().invoke(program, ["plan", *plan], catch_exceptions=False)
+    assert planned.exit_code == 0, planned.output
+    cluster = json.loads(planned.stdout)["cluster"]
+    assert (cluster["gpu"], cluster["gpus"], cluster["gpus_per_node"]) == ("H100", 8, 4)  # without gpu02, which is ill
+    placed = CliRunner().invoke(program, ["place", *words, "--layout", "layout.yml", "--json"], catch_exceptions=False)
+    assert placed.exit_code == 0, placed.output
+    nodes = {rank["node"] for rank in json.loads(placed.stdout)["ranks"]}
+    assert nodes == {"gpu01", "gpu03"}
