@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -172,13 +172,15 @@ def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:
     return of_folder(folder, probes, lambda facts: facts)
 
 
-def of_folder(folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts], T]) -> list[T]:
-    """Return the results of ``work`` on the facts in every ``*.json`` in ``folder``, by name.
+def of_folder(
+    folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts], T], nodes: Collection[str] | None = None
+) -> list[T]:
+    """Return the results of ``work`` on the facts of ``nodes``, by default of every ``*.json`` in ``folder``, by name.
 
     Many files are read in parallel: ``work`` must be pure, and its results should be small, because they are sent
     between processes.
     """
-    files = _saved_files(folder)
+    files = [file for file in _saved_files(folder) if nodes is None or file.stem in nodes]
 
     def read_one(file: Path) -> T:
         return work(load(file, probes))

@@ -214,7 +214,8 @@ class Nodes:
             return facts.node, facts.excluded or (work(hosts[facts.node], facts) if facts.node in hosts else None)
 
         not_saved = {name: Excluded(name, "not_saved", f"no saved facts in {folder}") for name in hosts}
-        outcomes: dict[str, T | Excluded | None] = {**not_saved, **dict(of_folder(folder, probes, read_one)), **made}
+        saved = dict(of_folder(folder, probes, read_one, hosts))
+        outcomes: dict[str, T | Excluded | None] = {**not_saved, **saved, **made}
         return Gathered(
             {name: v for name in hosts if (v := outcomes[name]) is not None and not isinstance(v, Excluded)},
             {name: v for name in hosts if isinstance(v := outcomes[name], Excluded)},

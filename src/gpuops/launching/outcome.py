@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Failure:
+class RankFailure:
     """The first thing that failed: ``ranks`` of ``node`` ended with ``code``, or by a signal if it is negative.
 
     ``code`` is None if it is unknown. ``why`` says why it could not be started, ``last_lines`` what was printed last.
@@ -74,7 +74,7 @@ class JobRun(Result):
     dry_run: bool = False
     asserted: frozenset[int] = frozenset()
     misplaced: Mapping[int, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    failure: Failure | None = None
+    failure: RankFailure | None = None
     lost: Mapping[str, Excluded] = field(default_factory=dict, hash=False)
     left: Mapping[str, Mapping[int, str]] = field(default_factory=dict, hash=False)
     diagnosis: Diagnosis | None = None

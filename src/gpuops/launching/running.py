@@ -14,7 +14,7 @@ from gpuops.fleet import each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.launching.folding import Folder
 from gpuops.launching.logs import NODE, Logs
-from gpuops.launching.outcome import Failure
+from gpuops.launching.outcome import RankFailure
 from gpuops.launching.plan import SILENCE_SECONDS, JobPlan, NodePlan
 from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.connections import Group
@@ -216,13 +216,13 @@ class RunningJob:
         while time.monotonic() < ends and len(self._over) < len(self.plan.nodes):
             time.sleep(_TICK_SECONDS)
 
-    def failure(self) -> Failure | None:
+    def failure(self) -> RankFailure | None:
         """Return the first failed end of ranks, if a process of the job failed: a launcher may restart its ranks."""
         if not any(end.final for end in self._ends):
             return None
         first = min(self._ends, key=lambda end: (end.at, len(end.ranks)))
         rank = first.ranks[0] if len(first.ranks) == 1 else None
-        return Failure(first.node, first.ranks, first.code, first.why, self.logs.last_lines(first.node, rank))
+        return RankFailure(first.node, first.ranks, first.code, first.why, self.logs.last_lines(first.node, rank))
 
 
 def _received(worker: Worker) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from gpuops.errors import CancelledError, InputError, MissingError
 from gpuops.events import JobLine, RankEnded
 from gpuops.inventory import Host
 from gpuops.launching.logs import Logs
-from gpuops.launching.outcome import Failure, JobRun
+from gpuops.launching.outcome import JobRun, RankFailure
 from gpuops.launching.plan import JobPlan, interpreted, plan_of, read_plan
 from gpuops.launching.running import RunningJob
 from gpuops.nodes import this_machine
@@ -160,5 +160,5 @@ def _submitted(plan: JobPlan) -> JobRun:
         raise MissingError(f"{plan.submitted_by}: not found on this machine; run it where it is: {line}")
     if answer.exit or answer.timed_out:
         why = answer.last_line() or f"no answer within {_SUBMIT_SECONDS:.0f} s"
-        return JobRun(plan, failure=Failure(f"{plan.submitted_by} here", (), answer.exit, why))
+        return JobRun(plan, failure=RankFailure(f"{plan.submitted_by} here", (), answer.exit, why))
     return JobRun(plan, started=True, submitted=answer.out.strip())

@@ -19,10 +19,10 @@ from gpuops.planner.estimate import Estimate
 from gpuops.planner.hardware import ClusterSpec, from_catalogue, from_nodes
 from gpuops.planner.model import TransformerSpec, from_sizes
 from gpuops.planner.model_config import read_config
-from gpuops.planner.rules import Rule, Situation, keeps, rules_for, situation
+from gpuops.planner.rules import GuideRule, Situation, keeps, rules_for, situation
 from gpuops.planner.search import Found, search, ways_out
 from gpuops.planner.strategies import Strategy, strategy_named
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 from gpuops.probes.host.pcie import pcie
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.topo import topo
@@ -74,10 +74,10 @@ def planned_model(request: PlanRequest) -> TransformerSpec:
     return read_config(document, path.parent.name or path.stem)
 
 
-def _training(model: TransformerSpec, cluster: ClusterSpec, request: PlanRequest) -> Training:
+def _training(model: TransformerSpec, cluster: ClusterSpec, request: PlanRequest) -> TrainingSetup:
     sequence = request.sequence or min(model.sequence or _SEQUENCE, _LONGEST)
     batch = request.global_batch or 8 * cluster.gpus
-    return Training(sequence, batch, request.precision, request.optimizer, request.framework)
+    return TrainingSetup(sequence, batch, request.precision, request.optimizer, request.framework)
 
 
 def _limits(strategy: Strategy | None) -> Mapping[str, tuple[Any, ...]]:
@@ -131,7 +131,7 @@ def _as_measured(work: Workspace, cluster: ClusterSpec, nodes: list[str]) -> Clu
     return cluster
 
 
-def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: Training, text: str) -> Compared:
+def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, text: str) -> Compared:
     """Return the best layout with the degrees of ``text``, or the rule that they break."""
     wanted = parse_layout(text)
     words = [word.partition("=")[0].replace("-", "_") for word in text.replace(",", " ").split()]
@@ -159,21 +159,21 @@ def _compared(name: str, found: Found) -> Compared:
     return Compared(name, found.closest, "does not fit")
 
 
-def _advice(model: TransformerSpec, cluster: ClusterSpec, training: Training, found: Found) -> list[Advice]:
+def _advice(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, found: Found) -> list[Advice]:
     facts = situation(model, cluster, training)
     best = found.best[0] if found.best else None
 
-    def priced(rule: Rule) -> tuple[Compared, ...]:
+    def priced(rule: GuideRule) -> tuple[Compared, ...]:
         return tuple(_priced(model, cluster, training, strategy_named(name)) for name in rule.recommends)
 
     return [Advice(r.name, r.text, _kept(r, best, facts), priced(r)) for r in rules_for(facts)]
 
 
-def _kept(rule: Rule, best: Estimate | None, facts: Situation) -> bool:
+def _kept(rule: GuideRule, best: Estimate | None, facts: Situation) -> bool:
     return best is None or keeps(rule, best.layout, facts)
 
 
-def _priced(model: TransformerSpec, cluster: ClusterSpec, training: Training, strategy: Strategy) -> Compared:
+def _priced(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, strategy: Strategy) -> Compared:
     if "nvme" in strategy.limits.get("offload", ()) and not cluster.nvme_bytes:
         return Compared(strategy.name, None, "the size of NVMe drives is unknown")
     try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuops.planner.candidates import Numbers
 from gpuops.planner.constants import PRIORS, Constants
-from gpuops.planner.published import Run
+from gpuops.planner.published import PublishedRun
 from gpuops.planner.scoring import predicted_seconds
 
 SPREADS: Mapping[str, float] = {
@@ -43,13 +43,13 @@ _ERROR = 0.06
 _STEP = 0.02
 
 
-def fit(runs: Sequence[Run], priors: Constants = PRIORS, spreads: Mapping[str, float] = SPREADS) -> Constants:
+def fit(runs: Sequence[PublishedRun], priors: Constants = PRIORS, spreads: Mapping[str, float] = SPREADS) -> Constants:
     """Return the most likely constants given ``runs`` and ``priors``: two Gauss-Newton steps in their logarithms."""
     return fit_each([runs], priors, spreads)[0]
 
 
 def fit_each(
-    groups: Sequence[Sequence[Run]], priors: Constants = PRIORS, spreads: Mapping[str, float] = SPREADS
+    groups: Sequence[Sequence[PublishedRun]], priors: Constants = PRIORS, spreads: Mapping[str, float] = SPREADS
 ) -> list[Constants]:
     """Return the constants fitted to each of ``groups``; runs that groups share are computed once."""
     runs = {id(run): run for group in groups for run in group}
@@ -63,7 +63,7 @@ def fit_each(
     return fitted
 
 
-def _weights(runs: Sequence[Run]) -> Numbers:
+def _weights(runs: Sequence[PublishedRun]) -> Numbers:
     """Return a weight for each run: many of one source say the same, so their sum grows as its square root."""
     counts: dict[str, int] = {}
     for run in runs:
@@ -71,7 +71,7 @@ def _weights(runs: Sequence[Run]) -> Numbers:
     return np.array([counts[run.source] ** -0.5 for run in runs])
 
 
-def _linearized(runs: Sequence[Run], priors: Constants, names: Sequence[str]) -> tuple[Numbers, Numbers]:
+def _linearized(runs: Sequence[PublishedRun], priors: Constants, names: Sequence[str]) -> tuple[Numbers, Numbers]:
     """Return log(measured / predicted) of each run, and how log(predicted) changes with each constant's logarithm."""
     base = np.log([predicted_seconds(run, priors) for run in runs])
     measured = np.log([run.seconds for run in runs])

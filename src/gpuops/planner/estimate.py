@@ -12,7 +12,7 @@ from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import Memory, memory
 from gpuops.planner.model import FlopsKind, TransformerSpec
 from gpuops.planner.step_time import CAUSES, StepTime, step_time
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 PARTS = tuple(f.name for f in fields(Memory) if f.name not in ("host", "nvme", "tiles"))
 
@@ -54,7 +54,7 @@ class Estimate:
 def estimates(
     model: TransformerSpec,
     cluster: ClusterSpec,
-    training: Training,
+    training: TrainingSetup,
     candidates: Candidates,
     constants: Constants = PRIORS,
     memory_constants: MemoryConstants = MEMORY_PRIORS,

@@ -45,7 +45,7 @@ def recorded_rate(failures: int, gpus: int, days: float) -> FailureRate | None:
 
 
 @dataclass(frozen=True)
-class Job:
+class ClusterJob:
     """A job on ``gpus`` GPUs in nodes of ``gpus_per_node``, one of which stops all; times in seconds.
 
     ``checkpoint_seconds`` is what a checkpoint keeps the job from training. ``restart_seconds`` is everything from a
@@ -107,7 +107,7 @@ def daly_interval(checkpoint_seconds: float, mean_seconds_between_failures: floa
     return math.sqrt(2 * cost * mean) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - cost
 
 
-def trained_fraction(job: Job, interval_seconds: float) -> float:
+def trained_fraction(job: ClusterJob, interval_seconds: float) -> float:
     """Return the fraction of a running job's time that trains: Daly (2006), equation 20.
 
     A segment of training with its checkpoint is repeated until none fails in it; a restart can fail too.
@@ -121,7 +121,7 @@ def trained_fraction(job: Job, interval_seconds: float) -> float:
     return interval_seconds / (mean * math.exp(job.restart_seconds / mean) * math.expm1(exponent))
 
 
-def running_fraction(job: Job) -> float:
+def running_fraction(job: ClusterJob) -> float:
     """Return the fraction of the time in which the job has all its nodes.
 
     While it runs, nodes fail at its rate, and each is away for ``repair_seconds``; once one more is away than there
@@ -135,7 +135,7 @@ def running_fraction(job: Job) -> float:
     return 1 - blocked
 
 
-def goodput(job: Job, interval_seconds: float | None = None) -> Goodput:
+def goodput(job: ClusterJob, interval_seconds: float | None = None) -> Goodput:
     """Return what becomes of the job's time, by default with Daly's interval."""
     interval = interval_seconds or daly_interval(job.checkpoint_seconds, job.mean_seconds_between_failures)
     if interval <= 0:
@@ -145,7 +145,7 @@ def goodput(job: Job, interval_seconds: float | None = None) -> Goodput:
     return Goodput(interval, job.failures_per_second * DAY, running, trained)
 
 
-def best_spares(job: Job, nodes: int, most: int | None = None) -> int:
+def best_spares(job: ClusterJob, nodes: int, most: int | None = None) -> int:
     """Return how many of ``nodes`` nodes should stand by so that the others train most.
 
     A job of fewer nodes is slower in proportion. Without spares it waits for every repair.
@@ -160,7 +160,7 @@ def best_spares(job: Job, nodes: int, most: int | None = None) -> int:
     return max(range(min(nodes, (nodes if most is None else most) + 1)), key=speed)
 
 
-def first_to_finish(jobs: Sequence[tuple[Job, float]], work_seconds: Sequence[float]) -> int:
+def first_to_finish(jobs: Sequence[tuple[ClusterJob, float]], work_seconds: Sequence[float]) -> int:
     """Return the index of the job that finishes first, each given with its interval between checkpoints.
 
     ``work_seconds`` is how long each would take if nothing failed and no checkpoint were written. An interval of 0

@@ -15,7 +15,7 @@ from gpuops.planner.candidates import Candidates, Flags, Numbers
 from gpuops.planner.constants import MEMORY_PRIORS, MemoryConstants
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.model import TransformerSpec
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 _MASTER_BYTES = {"adam": 12, "adam8bit": 6, "sgd": 8}
 """Bytes of optimizer states a parameter: a master copy in fp32, and Adam's two moments or SGD's one."""
@@ -53,7 +53,7 @@ class Memory:
 def memory(
     model: TransformerSpec,
     cluster: ClusterSpec,
-    training: Training,
+    training: TrainingSetup,
     candidates: Candidates,
     constants: MemoryConstants = MEMORY_PRIORS,
 ) -> Memory:
@@ -100,7 +100,7 @@ def local_parameters(model: TransformerSpec, c: Candidates, *, is_last: bool) ->
 
 
 def _stage(
-    model: TransformerSpec, training: Training, c: Candidates, constants: MemoryConstants, *, is_last: bool
+    model: TransformerSpec, training: TrainingSetup, c: Candidates, constants: MemoryConstants, *, is_last: bool
 ) -> dict[str, Numbers]:
     dense, experts = local_parameters(model, c, is_last=is_last)
     replicas = c.dp * c.cp
@@ -120,7 +120,7 @@ def _stage(
     return held
 
 
-def layer_activation_bytes(model: TransformerSpec, training: Training, c: Candidates) -> Numbers:
+def layer_activation_bytes(model: TransformerSpec, training: TrainingSetup, c: Candidates) -> Numbers:
     """Return the bytes that one mean layer keeps of one micro-batch on one GPU, with its kind of recomputation."""
     tokens = c.mbs * training.sequence / c.cp
     hidden, mask = float(model.hidden), 1 if training.dropout else 0
@@ -145,7 +145,7 @@ def _mlp_bytes(model: TransformerSpec) -> float:
     return (dense * (model.blocks - model.moe_layers) + visited * model.moe_layers) / model.blocks
 
 
-def _activations(model: TransformerSpec, training: Training, c: Candidates, *, is_last: bool) -> Numbers:
+def _activations(model: TransformerSpec, training: TrainingSetup, c: Candidates, *, is_last: bool) -> Numbers:
     """Return the bytes of all micro-batches in flight: as many as stages follow, more if interleaved."""
     layers = stage_layers(model, c)
     interleaved = np.where(c.vpp > 1, 1 + (c.pp - 1) / (c.pp * c.vpp), 1.0)
@@ -156,14 +156,14 @@ def _activations(model: TransformerSpec, training: Training, c: Candidates, *, i
     return np.asarray(layers * layer_activation_bytes(model, training, c) * in_flight)
 
 
-def _logits(model: TransformerSpec, training: Training, c: Candidates, *, is_last: bool) -> Numbers:
+def _logits(model: TransformerSpec, training: TrainingSetup, c: Candidates, *, is_last: bool) -> Numbers:
     """Return the bytes of the logits in 16 bits and in fp32, on the last stage, for one micro-batch."""
     tokens = c.mbs * training.sequence / c.cp
     present = np.asarray(is_last) | (c.pp == 1)
     return np.where(present, 6.0 * tokens * model.vocab / c.tp, 0.0)
 
 
-def _buffers(model: TransformerSpec, training: Training, c: Candidates, constants: MemoryConstants) -> Numbers:
+def _buffers(model: TransformerSpec, training: TrainingSetup, c: Candidates, constants: MemoryConstants) -> Numbers:
     """Return the bytes of gathered layers, of gradient buckets, and of the one layer that recomputation rebuilds."""
     dense, experts = _layer_parameters(model)
     gathered = np.where(c.zero == 3, 2 * 4.0 * (dense / c.tp + experts / (c.ep * c.tp)), 0.0)
@@ -174,7 +174,7 @@ def _buffers(model: TransformerSpec, training: Training, c: Candidates, constant
 
 
 def _offloaded(
-    model: TransformerSpec, cluster: ClusterSpec, training: Training, c: Candidates
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, c: Candidates
 ) -> tuple[Numbers, Numbers]:
     """Return the bytes a node that ZeRO-Offload and ZeRO-Infinity keep in host memory and on NVMe."""
     each = np.where(c.offload > 0, float(_MASTER_BYTES[training.optimizer]), 0.0)

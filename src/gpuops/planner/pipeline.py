@@ -18,7 +18,7 @@ _MOST_EVENTS = 2_000_000
 """Passes of a schedule that are simulated at most, a few seconds of work; our own choice."""
 
 
-class Task(NamedTuple):
+class Pass(NamedTuple):
     """One pass of a micro-batch through one model chunk of a stage; both count from 0."""
 
     micro_batch: int
@@ -26,11 +26,11 @@ class Task(NamedTuple):
     is_forward: bool
 
 
-class Event(NamedTuple):
+class PassTime(NamedTuple):
     """A task of a stage, and the seconds from the start of the step at which it begins and ends."""
 
     stage: int
-    task: Task
+    task: Pass
     start: float
     end: float
 
@@ -43,7 +43,7 @@ class Schedule:
     stages: int
     micro_batches: int
     chunks_per_stage: int
-    events: tuple[tuple[Event, ...], ...]
+    events: tuple[tuple[PassTime, ...], ...]
 
     @property
     def seconds(self) -> float:
@@ -115,7 +115,7 @@ def _check(kind: ScheduleKind, stages: int, micro_batches: int, chunks: int) -> 
         raise LayoutError(f"{stages} stages with {micro_batches} micro-batches are too many to simulate")
 
 
-def tasks_in_order(kind: ScheduleKind, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> list[Task]:
+def tasks_in_order(kind: ScheduleKind, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> list[Pass]:
     """Return the tasks of ``stage``, in the order in which it works on them."""
     ahead = [_task(number, stages, chunks, is_forward=True) for number in range(micro_batches * chunks)]
     back = [_task(number, stages, chunks, is_forward=False) for number in range(micro_batches * chunks)]
@@ -132,22 +132,22 @@ def _warm_up(stage: int, stages: int, chunks: int) -> int:
     return behind if chunks == 1 else 2 * behind + (chunks - 1) * stages
 
 
-def _task(number: int, stages: int, chunks: int, *, is_forward: bool) -> Task:
+def _task(number: int, stages: int, chunks: int, *, is_forward: bool) -> Pass:
     """Return the task with ``number``: each chunk takes as many micro-batches in a row as there are stages."""
     if chunks == 1:
-        return Task(number, 0, is_forward)
+        return Pass(number, 0, is_forward)
     group, rest = divmod(number, stages * chunks)
     chunk, place = divmod(rest, stages)
-    return Task(group * stages + place, chunk if is_forward else chunks - 1 - chunk, is_forward)
+    return Pass(group * stages + place, chunk if is_forward else chunks - 1 - chunk, is_forward)
 
 
 def _run(
-    orders: Sequence[Sequence[Task]], durations: Sequence[tuple[float, float]], p2p_seconds: float
-) -> tuple[tuple[Event, ...], ...]:
+    orders: Sequence[Sequence[Pass]], durations: Sequence[tuple[float, float]], p2p_seconds: float
+) -> tuple[tuple[PassTime, ...], ...]:
     """Let every stage go as far as it can, in turn, until all are done."""
     stages, chunks = len(orders), 1 + max(task.chunk for task in orders[0])
-    ends: dict[tuple[int, Task], float] = {}
-    events: list[list[Event]] = [[] for _ in orders]
+    ends: dict[tuple[int, Pass], float] = {}
+    events: list[list[PassTime]] = [[] for _ in orders]
     waiting = sum(map(len, orders))
     while waiting:
         before = waiting
@@ -160,7 +160,7 @@ def _run(
                 free = events[stage][-1].end if events[stage] else 0.0
                 start = max(free, ends[needed] + delay if needed else 0.0)
                 ends[stage, task] = start + durations[stage][task.is_forward]
-                events[stage].append(Event(stage, task, start, ends[stage, task]))
+                events[stage].append(PassTime(stage, task, start, ends[stage, task]))
                 waiting -= 1
         if waiting == before:
             raise LayoutError("the stages of this schedule wait for each other")
@@ -168,8 +168,8 @@ def _run(
 
 
 def _needed(
-    stage: int, task: Task, stages: int, chunks: int, p2p_seconds: float
-) -> tuple[tuple[int, Task] | None, float]:
+    stage: int, task: Pass, stages: int, chunks: int, p2p_seconds: float
+) -> tuple[tuple[int, Pass] | None, float]:
     """Return the task of another stage, or of this one, that must be done before, and how long its data travels."""
     step = -1 if task.is_forward else 1
     first, last = (0, stages - 1) if task.is_forward else (stages - 1, 0)
@@ -181,7 +181,7 @@ def _needed(
     return (None if task.is_forward else (stage, task._replace(is_forward=True))), 0.0
 
 
-def _most_kept(events: Sequence[Event]) -> int:
+def _most_kept(events: Sequence[PassTime]) -> int:
     kept = most = 0
     for event in events:
         kept += 1 if event.task.is_forward else -1

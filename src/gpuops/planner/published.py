@@ -21,7 +21,7 @@ from gpuops.planner.gpus import Precision, gpu_named
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.model import TransformerSpec
 from gpuops.planner.model_config import read_config
-from gpuops.planner.training import Framework, Training
+from gpuops.planner.training import Framework, TrainingSetup
 
 Row = Mapping[str, str]
 NEEDED = ("gpu", "seq_len", "n_gpus", "tp", "pp", "dp", "gbs")
@@ -31,14 +31,14 @@ _UNKNOWN_VPP = (1, 2, 3, 6)
 
 
 @dataclass(frozen=True)
-class Run:
+class PublishedRun:
     """One row: what ran, and the ``seconds`` a step took. ``candidates`` are the layouts that the row may mean."""
 
     id: str
     source: str
     model: TransformerSpec
     cluster: ClusterSpec
-    training: Training
+    training: TrainingSetup
     candidates: Candidates
     seconds: float
     samples: int
@@ -72,14 +72,14 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Table(NamedTuple):
+class PublishedTable(NamedTuple):
     """The runs of a table, those that ran out of memory or whose time is unknown included, and the rows left out."""
 
-    runs: list[Run]
+    runs: list[PublishedRun]
     skipped: list[Skipped]
 
 
-def read_table(text: str, name: str = "the table") -> Table:
+def read_table(text: str, name: str = "the table") -> PublishedTable:
     """Read a table of runs in CSV; raise `LayoutError` if it lacks a column that every run needs."""
     reader = csv.DictReader(io.StringIO(text))
     missing = [column for column in NEEDED if column not in (reader.fieldnames or ())]
@@ -94,10 +94,10 @@ def read_table(text: str, name: str = "the table") -> Table:
             skipped.append(Skipped(cells.get("id") or f"line {number}", str(error)))
         except (ValueError, ZeroDivisionError):
             skipped.append(Skipped(cells.get("id") or f"line {number}", "a number in it cannot be read"))
-    return Table(runs, skipped)
+    return PublishedTable(runs, skipped)
 
 
-def _run(row: Row) -> Run:
+def _run(row: Row) -> PublishedRun:
     notes = row.get("notes", "")
     if "run-to-run" in notes:
         raise LayoutError("its source warns that runs differ by 40 %")
@@ -111,7 +111,7 @@ def _run(row: Row) -> Run:
     training = _training(row)
     cluster = _cluster(row)
     candidates = _candidates(row, training)
-    run = Run(
+    run = PublishedRun(
         row["id"] or "?",
         row.get("source", ""),
         model,
@@ -131,7 +131,7 @@ def _run(row: Row) -> Run:
     return run
 
 
-def _is_typo(run: Run) -> bool:
+def _is_typo(run: PublishedRun) -> bool:
     """Return True for the one row of BigScience whose batch of 1568 is said to take as long as one of 2048."""
     return run.samples == 1568 and abs(run.seconds - 113.01) < 1e-6
 
@@ -168,7 +168,7 @@ def _model(row: Row) -> TransformerSpec:
     )
 
 
-def _training(row: Row) -> Training:
+def _training(row: Row) -> TrainingSetup:
     source, precision = row.get("source", ""), row.get("precision", "bf16")
     framework: Framework = "megatron"
     if _count(row, "zero_stage", 0) == 3:
@@ -178,7 +178,7 @@ def _training(row: Row) -> Training:
     kind: Precision = "bf16"
     kind = "fp4" if "fp4" in precision else "fp8" if "fp8" in precision else "fp16" if "fp16" in precision else kind
     old = kind == "fp16" or "MT-NLG" in source
-    return Training(
+    return TrainingSetup(
         _count(row, "seq_len"),
         _count(row, "gbs"),
         kind,
@@ -214,7 +214,7 @@ def _cluster(row: Row) -> ClusterSpec:
     return ClusterSpec(row["gpu"], gpu, gpus, per_node, max(links[1], per_node), links[0], 0.9 * rate / 8)
 
 
-def _candidates(row: Row, training: Training) -> Candidates:
+def _candidates(row: Row, training: TrainingSetup) -> Candidates:
     tp, dp, pp = _count(row, "tp"), _count(row, "dp"), _count(row, "pp")
     per_replica = -(-training.global_batch // dp)
     sizes = [_count(row, "mbs")] if row.get("mbs") else [m for m in _UNKNOWN_MBS if per_replica % m == 0]
@@ -237,7 +237,7 @@ def _candidates(row: Row, training: Training) -> Candidates:
     )
 
 
-def _seconds_from_tflops(row: Row, run: Run) -> float:
+def _seconds_from_tflops(row: Row, run: PublishedRun) -> float:
     """Return the seconds that a row's TFLOP/s stand for, counted as its ``tflops_kind`` says; 0 if it has none."""
     tflops, kind = _number(row, "achieved_tflops_per_gpu"), row.get("tflops_kind", "")
     if not tflops:
@@ -249,9 +249,9 @@ def _seconds_from_tflops(row: Row, run: Run) -> float:
     return per_token * run.training.tokens / (tflops * 1e12 * run.cluster.gpus)
 
 
-def in_groups(runs: Iterable[Run]) -> list[list[list[Run]]]:
+def in_groups(runs: Iterable[PublishedRun]) -> list[list[list[PublishedRun]]]:
     """Return, for each question that several layouts answer, the runs of each of these layouts."""
-    groups: dict[tuple[object, ...], dict[bytes, list[Run]]] = {}
+    groups: dict[tuple[object, ...], dict[bytes, list[PublishedRun]]] = {}
     for run in runs:
         layouts = groups.setdefault(run.question, {})
         layouts.setdefault(_identity(run.candidates), []).append(run)

@@ -15,7 +15,7 @@ from gpuops.planner.candidates import Candidates
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import largest_matrix, memory
 from gpuops.planner.model import TransformerSpec
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 _FAST_NETWORK_GB_PER_S = 20.0
 """Bus bandwidth per GPU from which a network counts as fast: 200 Gbit/s for each GPU. The guide sets no number."""
@@ -34,7 +34,7 @@ class Situation:
     fast_network: bool
 
 
-def situation(model: TransformerSpec, cluster: ClusterSpec, training: Training) -> Situation:
+def situation(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup) -> Situation:
     """Return the situation of a model on a cluster; it fits if one GPU trains it with micro-batches of one sample.
 
     The largest layer has 18 bytes a parameter: weights, gradients and Adam's states in mixed precision.
@@ -53,7 +53,7 @@ def situation(model: TransformerSpec, cluster: ClusterSpec, training: Training) 
 
 
 @dataclass(frozen=True)
-class Rule:
+class GuideRule:
     """A rule: when it applies, the strategies that it recommends, the first first, and what it says."""
 
     name: str
@@ -66,50 +66,50 @@ def _always(_: Situation) -> bool:
     return True
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("R1", lambda s: s.gpus == 1 and s.fits_one, (), "one GPU, and the model fits: no parallelism"),
-    Rule(
+RULES: tuple[GuideRule, ...] = (
+    GuideRule("R1", lambda s: s.gpus == 1 and s.fits_one, (), "one GPU, and the model fits: no parallelism"),
+    GuideRule(
         "R1", lambda s: s.gpus == 1 and not s.fits_one, ("ZeRO-Offload", "ZeRO-Infinity"),
         "one GPU, and the model does not fit: ZeRO with host memory, and NVMe",
     ),
-    Rule(
+    GuideRule(
         "R2", lambda s: s.nodes == 1 and s.gpus > 1 and s.fits_one, ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"),
         "one node, and the model fits one GPU: DDP, or ZeRO, which may be slower or faster",
     ),
-    Rule(
+    GuideRule(
         "R3", lambda s: s.nodes == 1 and s.gpus > 1 and not s.fits_one and s.fast_node, ("1F1B", "ZeRO-3", "TP"),
         "one node with NVLink, and the model does not fit one GPU: PP, ZeRO and TP are about as fast",
     ),
-    Rule(
+    GuideRule(
         "R4", lambda s: s.nodes == 1 and s.gpus > 1 and not s.fits_one and not s.fast_node, ("1F1B", "TP", "ZeRO-3"),
         "one node without NVLink, and the model does not fit one GPU: PP is faster than TP and ZeRO",
     ),
-    Rule("R5", lambda s: s.gpus > 1, (), "TP stays inside a node: tp is at most the GPUs of one"),
-    Rule(
+    GuideRule("R5", lambda s: s.gpus > 1, (), "TP stays inside a node: tp is at most the GPUs of one"),
+    GuideRule(
         "R6", lambda s: not s.largest_layer_fits, ("TP", "memory-centric tiling"),
         "the largest layer does not fit one GPU: TP, since PP alone cannot help, or ZeRO with tiling",
     ),
-    Rule(
+    GuideRule(
         "R7", lambda s: s.nodes > 1 and s.fast_network, ("ZeRO-3", "DP+PP+TP", "ZeRO+3D"),
         "several nodes with a fast network: ZeRO, without changes to the model, or PP+TP+DP",
     ),
-    Rule(
+    GuideRule(
         "R8", lambda s: s.nodes > 1 and not s.fast_network and not s.fits_one, ("ZeRO+3D",),
         "several nodes with a slow network, and little memory: DP+PP+TP+ZeRO-1",
     ),
-    Rule("R9", lambda s: s.gpus > 1, (), "with PP, ZeRO 1 at most, and only the optimizer is offloaded"),
-    Rule("R10", _always, (), "global batch = micro-batch x chunks x dp; one chunk is naive model parallelism"),
-    Rule("R11", _always, (), "DP+PP needs 4 GPUs, DP+PP+TP needs 8"),
-    Rule("R12", lambda s: s.gpus > 1, (), "DDP has one exchange a batch, DP has five and stays on one node"),
+    GuideRule("R9", lambda s: s.gpus > 1, (), "with PP, ZeRO 1 at most, and only the optimizer is offloaded"),
+    GuideRule("R10", _always, (), "global batch = micro-batch x chunks x dp; one chunk is naive model parallelism"),
+    GuideRule("R11", _always, (), "DP+PP needs 4 GPUs, DP+PP+TP needs 8"),
+    GuideRule("R12", lambda s: s.gpus > 1, (), "DDP has one exchange a batch, DP has five and stays on one node"),
 )  # fmt: skip
 
 
-def rules_for(facts: Situation) -> tuple[Rule, ...]:
+def rules_for(facts: Situation) -> tuple[GuideRule, ...]:
     """Return the rules that apply, in their order."""
     return tuple(rule for rule in RULES if rule.applies(facts))
 
 
-def keeps(rule: Rule, layout: Layout, facts: Situation) -> bool:
+def keeps(rule: GuideRule, layout: Layout, facts: Situation) -> bool:
     """Return True if ``layout`` keeps a rule that recommends nothing but forbids something."""
     forbidden = {
         "R5": layout.tp > facts.gpus_per_node,

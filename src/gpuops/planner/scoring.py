@@ -10,7 +10,7 @@ import numpy as np
 
 from gpuops.planner.candidates import Numbers
 from gpuops.planner.constants import PRIORS, Constants
-from gpuops.planner.published import Run, Skipped, in_groups
+from gpuops.planner.published import PublishedRun, Skipped, in_groups
 from gpuops.planner.step_time import step_time
 
 
@@ -41,22 +41,22 @@ class Score:
     predictions: tuple[Prediction, ...]
 
 
-def predicted_seconds(run: Run, constants: Constants = PRIORS) -> float:
+def predicted_seconds(run: PublishedRun, constants: Constants = PRIORS) -> float:
     """Return the seconds of a step of ``run``; if its row leaves its layout open, those of the fastest it may mean."""
     return float(step_time(run.model, run.cluster, run.training, run.candidates, constants).total.min())
 
 
-def timed(runs: Sequence[Run]) -> list[Run]:
+def timed(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
     """Return the runs whose time is known and that ran."""
     return [run for run in runs if run.seconds > 0 and not run.ran_out]
 
 
-def dense(runs: Sequence[Run]) -> list[Run]:
+def dense(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
     """Return the runs of models without experts."""
     return [run for run in runs if not run.model.experts]
 
 
-def score(runs: Sequence[Run], seconds: Sequence[float], skipped: Sequence[Skipped] = ()) -> Score:
+def score(runs: Sequence[PublishedRun], seconds: Sequence[float], skipped: Sequence[Skipped] = ()) -> Score:
     """Return how close the predicted ``seconds`` of ``runs`` are; no run at all has an error of 0 %."""
     measured, predicted = np.array([run.seconds for run in runs]), np.array(seconds, dtype=np.float64)
     errors = np.abs(predicted / measured - 1) if len(runs) else np.zeros(1)
@@ -106,7 +106,9 @@ def _kendall(group: Sequence[tuple[float, float]]) -> float:
     return float(sum(signs)) / len(pairs)
 
 
-def leave_one_source_out(runs: Sequence[Run], fit_each: Callable[[list[list[Run]]], list[Constants]]) -> list[float]:
+def leave_one_source_out(
+    runs: Sequence[PublishedRun], fit_each: Callable[[list[list[PublishedRun]]], list[Constants]]
+) -> list[float]:
     """Return the seconds of each run, with constants fitted to the runs of all other sources."""
     sources = sorted({run.source for run in runs})
     fits = fit_each([[run for run in runs if run.source != source] for source in sources])
@@ -114,7 +116,7 @@ def leave_one_source_out(runs: Sequence[Run], fit_each: Callable[[list[list[Run]
     return [predicted_seconds(run, by_source[run.source]) for run in runs]
 
 
-def one_run_a_cluster(runs: Sequence[Run], seconds: Sequence[float]) -> tuple[list[Run], list[float]]:
+def one_run_a_cluster(runs: Sequence[PublishedRun], seconds: Sequence[float]) -> tuple[list[PublishedRun], list[float]]:
     """Return all runs but one a cluster, with times corrected by that one: the run of each cluster with median error.
 
     An operator calibrates with a run of the usual kind, not with an outlier.
@@ -128,6 +130,6 @@ def one_run_a_cluster(runs: Sequence[Run], seconds: Sequence[float]) -> tuple[li
     return [runs[i] for i in kept], [seconds[i] * chosen[runs[i].fleet][0] for i in kept]
 
 
-def correct(constants: Constants, run: Run) -> Constants:
+def correct(constants: Constants, run: PublishedRun) -> Constants:
     """Return ``constants`` scaled so that ``run`` takes as long as it was measured: the calibration by one run."""
     return replace(constants, scale=constants.scale * run.seconds / predicted_seconds(run, constants))

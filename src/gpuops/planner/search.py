@@ -18,7 +18,7 @@ from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import memory
 from gpuops.planner.model import TransformerSpec
 from gpuops.planner.step_time import step_time
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 BLOCK = 8192
 """Layouts that are scored at once, so that their arrays stay in the caches of a CPU; our own choice."""
@@ -49,7 +49,7 @@ class Found:
 def search(
     model: TransformerSpec,
     cluster: ClusterSpec,
-    training: Training,
+    training: TrainingSetup,
     *,
     limits: Limits | None = None,
     top: int = 5,
@@ -76,7 +76,7 @@ def search(
 def _scores(
     model: TransformerSpec,
     cluster: ClusterSpec,
-    training: Training,
+    training: TrainingSetup,
     layouts: Candidates,
     constants: Constants,
     memory_constants: MemoryConstants,
@@ -101,7 +101,7 @@ def _front(order: Numbers, needed: Numbers) -> Numbers:
 
 
 def candidates(
-    model: TransformerSpec, cluster: ClusterSpec, training: Training, limits: Limits | None = None
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
 ) -> Candidates:
     """Return every valid layout that uses all GPUs, in a fixed order; ``limits`` narrows the values of a field."""
     allowed = _narrowed(_values(model, cluster, training), limits or {})
@@ -120,7 +120,7 @@ def candidates(
     return Candidates(**{name: np.ascontiguousarray(columns[name]) for name in COLUMNS})
 
 
-def _values(model: TransformerSpec, cluster: ClusterSpec, training: Training) -> dict[str, tuple[Any, ...]]:
+def _values(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup) -> dict[str, tuple[Any, ...]]:
     """Return the values of each field that could be valid at all."""
     gpus, batch = cluster.gpus, training.global_batch
     reach = min(gpus, max(cluster.domain_gpus, cluster.gpus_per_node))
@@ -159,7 +159,7 @@ def _kept(columns: Mapping[str, Numbers], rows: Flags) -> dict[str, Numbers]:
 
 
 def _is_valid(
-    x: Mapping[str, Numbers], model: TransformerSpec, cluster: ClusterSpec, training: Training, allowed: Limits
+    x: Mapping[str, Numbers], model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, allowed: Limits
 ) -> Flags:
     """Return which degrees use every GPU, divide the model (`layout.rule_violations`) and the batch."""
     rules = [
@@ -202,7 +202,7 @@ def _agrees(x: Mapping[str, Numbers]) -> Flags:
     return np.asarray((~alone | (x["zero"] == 0) | (x["offload"] > 0)) & ((x["pp"] == 1) | (x["zero"] <= 1)))
 
 
-def _none(model: TransformerSpec, cluster: ClusterSpec, training: Training, limits: Limits | None) -> str:
+def _none(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None) -> str:
     where = f"{cluster.gpus} GPUs with a global batch of {training.global_batch}"
     if limits:
         fixed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in limits.items())
@@ -214,7 +214,7 @@ def _none(model: TransformerSpec, cluster: ClusterSpec, training: Training, limi
 
 
 @dataclass(frozen=True)
-class Answer:
+class WayOut:
     """One of the guide's three answers to a model that does not fit, and its fastest layout; None if it fits nowhere.
 
     ``what`` is ``gpu`` (bigger GPUs), ``gpus`` (more GPUs) or ``offload`` (host memory and NVMe); ``change`` names it.
@@ -225,7 +225,7 @@ class Answer:
     estimate: Estimate | None
 
 
-def ways_out(model: TransformerSpec, cluster: ClusterSpec, training: Training) -> Iterator[Answer]:
+def ways_out(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup) -> Iterator[WayOut]:
     """Yield the guide's three answers, "bigger GPUs, more GPUs, more CPU and NVMe", each with the least that fits."""
     yield _first("gpu", _bigger(cluster), model, training)
     yield _first("gpus", _more(cluster), model, training)
@@ -253,7 +253,9 @@ def _more(cluster: ClusterSpec) -> Iterator[tuple[str, ClusterSpec]]:
         yield f"{gpus} GPUs", cluster.with_gpus(gpus)
 
 
-def _first(what: str, changes: Iterable[tuple[str, ClusterSpec]], model: TransformerSpec, training: Training) -> Answer:
+def _first(
+    what: str, changes: Iterable[tuple[str, ClusterSpec]], model: TransformerSpec, training: TrainingSetup
+) -> WayOut:
     """Return the first change with which a layout fits; more GPUs get a batch that they can share."""
     for change, cluster in changes:
         batch = math.lcm(training.global_batch, cluster.gpus) if what == "gpus" else training.global_batch
@@ -263,5 +265,5 @@ def _first(what: str, changes: Iterable[tuple[str, ClusterSpec]], model: Transfo
         except LayoutError:  # the model does not divide by what this many GPUs take
             continue
         if found.best:
-            return Answer(what, change, found.best[0])
-    return Answer(what, "", None)
+            return WayOut(what, change, found.best[0])
+    return WayOut(what, "", None)

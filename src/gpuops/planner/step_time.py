@@ -15,7 +15,7 @@ from gpuops.planner.constants import PRIORS, Constants
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import local_parameters, stage_layers
 from gpuops.planner.model import TransformerSpec
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 GIGA = 1e9
 _WIDTH = 4096
@@ -58,7 +58,7 @@ class _Inputs:
 
     model: TransformerSpec
     cluster: ClusterSpec
-    training: Training
+    training: TrainingSetup
     c: Candidates
     k: Constants
     tokens: Numbers
@@ -113,7 +113,7 @@ class _Inputs:
 def step_time(
     model: TransformerSpec,
     cluster: ClusterSpec,
-    training: Training,
+    training: TrainingSetup,
     candidates: Candidates,
     constants: Constants = PRIORS,
 ) -> StepTime:

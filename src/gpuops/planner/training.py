@@ -13,7 +13,7 @@ Framework = Literal["megatron", "deepspeed", "fsdp"]
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSetup:
     """A training job: sequences of ``sequence`` tokens, ``global_batch`` of them for each step of the optimizer.
 
     ``fp32_gradients``: gradients are summed in fp32, as Megatron-LM does with bf16. ``flash_attention``: attention

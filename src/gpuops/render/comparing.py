@@ -27,7 +27,7 @@ _MISSING = "(nothing)"
 
 
 @dataclass(frozen=True)
-class Difference:
+class FileDifference:
     """What is different in a file, as a sentence; one that ``is_checked`` is a mistake."""
 
     path: str
@@ -47,17 +47,17 @@ class _Line:
     text: str
 
 
-def differences(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+def differences(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Yield what differs in ``found`` from what gpuops renders."""
     if rendered.mode & 0o111 and not found.mode & 0o100:
-        yield Difference(found.path, ": not executable; chmod +x")
+        yield FileDifference(found.path, ": not executable; chmod +x")
     if rendered.text == found.text:
         return
     compare = _comparison(found.path, rendered.text)
     yield from compare(rendered, found)
 
 
-def _comparison(path: str, text: str) -> Callable[[Rendered, Rendered], Iterator[Difference]]:
+def _comparison(path: str, text: str) -> Callable[[Rendered, Rendered], Iterator[FileDifference]]:
     name = path.rpartition("/")[2]
     suffix = name.rpartition(".")[2] if "." in name else ""
     if suffix in ("json", "yaml", "yml"):
@@ -67,7 +67,7 @@ def _comparison(path: str, text: str) -> Callable[[Rendered, Rendered], Iterator
     return _BY_NAME.get(suffix if suffix == "py" else name, _plain)
 
 
-def _data(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+def _data(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare JSON or YAML: the order of keys and the spelling of values mean nothing."""
     is_json = found.path.endswith(".json")
     try:
@@ -75,27 +75,27 @@ def _data(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
             json.loads(file.text) if is_json else parse(file.text, "").plain() for file in (rendered, found)
         )
     except (ValueError, DocumentError) as error:
-        yield Difference(found.path, f": {'not JSON: ' if is_json else ''}{error}")
+        yield FileDifference(found.path, f": {'not JSON: ' if is_json else ''}{error}")
         return
     yield from _values(found.path, "", wanted, there)
 
 
-def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[Difference]:
+def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[FileDifference]:
     if isinstance(wanted, Mapping) and isinstance(there, Mapping):
         for key in dict.fromkeys([*wanted, *there]):
             place = f"{where}.{key}" if where else str(key)
             if key not in wanted:
-                yield Difference(path, f": {place} was added", is_checked=False)
+                yield FileDifference(path, f": {place} was added", is_checked=False)
             else:
                 yield from _values(path, place, wanted[key], there.get(key, _MISSING))
     elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
         for number, pair in enumerate(zip(wanted, there, strict=True)):
             yield from _values(path, f"{where}[{number}]", *pair)
     elif wanted != there or isinstance(wanted, bool) is not isinstance(there, bool):
-        yield Difference(path, f": {where or 'it'} is {_short(there)}, but gpuops renders {_short(wanted)}")
+        yield FileDifference(path, f": {where or 'it'} is {_short(there)}, but gpuops renders {_short(wanted)}")
 
 
-def _shell(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+def _shell(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare shell scripts by their words; variables that are exported next to each other have no order."""
     yield from _lines(
         found.path, *(_with_sorted(_shell_lines(file.text), re.compile("export ")) for file in (rendered, found))
@@ -144,19 +144,19 @@ def _without_comment(line: str) -> str:
     return line
 
 
-def _python(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+def _python(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare Python by its syntax tree, as it is printed line by line."""
     texts = []
     for file in (rendered, found):
         try:
             texts.append(ast.unparse(ast.parse(file.text)))
         except (SyntaxError, ValueError) as error:
-            yield Difference(file.path, f": not Python: {error}")
+            yield FileDifference(file.path, f": not Python: {error}")
             return
     yield from _lines(found.path, *(map(_unnumbered, text.splitlines()) for text in texts))
 
 
-def _ssh_config(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+def _ssh_config(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare ssh_config: keywords have no case, and no order inside a block."""
 
     def spelled(text: str) -> Iterator[_Line]:
@@ -169,12 +169,12 @@ def _ssh_config(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
     )
 
 
-def _plain(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+def _plain(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare lists of hosts and settings: every line counts, in its order; a comment does not."""
     yield from _lines(found.path, _text_lines(rendered.text), _text_lines(found.text), may_add=False)
 
 
-def _exact(rendered: Rendered, found: Rendered) -> Iterator[Difference]:
+def _exact(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare files whose readers take comments for settings."""
     lines = ([_Line(n, line) for n, line in enumerate(file.text.splitlines(), 1)] for file in (rendered, found))
     yield from _lines(found.path, *lines, may_add=False)
@@ -196,7 +196,9 @@ def _with_sorted(lines: Iterable[_Line], movable: re.Pattern[str]) -> list[_Line
     return [line for is_run, run in runs for line in (sorted(run, key=lambda line: line.text) if is_run else run)]
 
 
-def _lines(path: str, wanted: Iterable[_Line], there: Iterable[_Line], *, may_add: bool = True) -> Iterator[Difference]:
+def _lines(
+    path: str, wanted: Iterable[_Line], there: Iterable[_Line], *, may_add: bool = True
+) -> Iterator[FileDifference]:
     wanted, there = list(wanted), list(there)
     matcher = difflib.SequenceMatcher(
         None, [line.text for line in wanted], [line.text for line in there], autojunk=False
@@ -207,19 +209,21 @@ def _lines(path: str, wanted: Iterable[_Line], there: Iterable[_Line], *, may_ad
             yield from _block(path, wanted[start:end], there[from_:to], names if may_add else None)
 
 
-def _block(path: str, wanted: Sequence[_Line], there: Sequence[_Line], names: set[str] | None) -> Iterator[Difference]:
+def _block(
+    path: str, wanted: Sequence[_Line], there: Sequence[_Line], names: set[str] | None
+) -> Iterator[FileDifference]:
     """Yield what was lost, changed and added; nothing may be added without ``names``, which none may set again."""
     for want, line in itertools.zip_longest(wanted, there):
         if line is None:
-            yield Difference(path, f": {_short(want.text)} is missing")
+            yield FileDifference(path, f": {_short(want.text)} is missing")
             continue
         where = f":{line.number}" if line.number else ""
         if want is not None:
-            yield Difference(path, f"{where}: found {_short(line.text)}, but gpuops renders {_short(want.text)}")
+            yield FileDifference(path, f"{where}: found {_short(line.text)}, but gpuops renders {_short(want.text)}")
             continue
         match = _ASSIGNMENT.match(line.text)
         overrides = names is None or (match is not None and match[1] in names)
-        yield Difference(path, f"{where}: {_short(line.text)} was added", is_checked=overrides)
+        yield FileDifference(path, f"{where}: {_short(line.text)} was added", is_checked=overrides)
 
 
 def _short(value: object) -> str:
@@ -227,7 +231,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 
 
-_BY_NAME: Mapping[str, Callable[[Rendered, Rendered], Iterator[Difference]]] = {
+_BY_NAME: Mapping[str, Callable[[Rendered, Rendered], Iterator[FileDifference]]] = {
     "py": _python,
     "ssh_config": _ssh_config,
     ".deepspeed_env": _exact,

@@ -14,7 +14,7 @@ from gpuops.layout import ModelSpec
 from gpuops.placement import Placement
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.render.checking import lint
-from gpuops.render.comparing import Difference, differences
+from gpuops.render.comparing import FileDifference, differences
 from gpuops.render.job import Job
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.seats import seats_file
@@ -72,7 +72,7 @@ class Launch(Result):
         names = strangers(self.target.files, self._all_files, Path(folder))
         return [*added, *(f"{folder}/{line}" for line in _one_line(names, "not a file of this target"))]
 
-    def _differences(self, folder: Path) -> Iterator[Difference]:
+    def _differences(self, folder: Path) -> Iterator[FileDifference]:
         rendered_by_path = {file.path: file for file in self._all_files}
         for file in read_existing(self._all_files, folder):
             yield from differences(rendered_by_path[file.path], file)

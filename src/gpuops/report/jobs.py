@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuops.errors import format_count
-from gpuops.launching.outcome import Failure, JobRun
+from gpuops.launching.outcome import JobRun, RankFailure
 from gpuops.launching.plan import JobPlan, interpreted
 from gpuops.report import preflight
 from gpuops.report.page import Page, clean, fold
@@ -72,7 +72,7 @@ def _troubles(run: JobRun, page: Page) -> Iterator[str]:
         yield from page.labelled("  left", f"{node}: not even SIGKILL ends {pids}", _INDENT)
 
 
-def _who(failure: Failure) -> str:
+def _who(failure: RankFailure) -> str:
     if not failure.ranks:
         return failure.node
     word = "rank" if len(failure.ranks) == 1 else "ranks"

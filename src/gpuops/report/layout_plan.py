@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuops.planner.estimate import Estimate
-from gpuops.planner.search import Answer
+from gpuops.planner.search import WayOut
 from gpuops.report.page import Page, clean
 from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
 
@@ -89,7 +89,7 @@ def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
     yield from page.columns(rows)
 
 
-def _answer(answer: Answer) -> tuple[str, str, str]:
+def _answer(answer: WayOut) -> tuple[str, str, str]:
     if answer.estimate is None:
         return ("nothing that was tried is enough", "", "")
     return (answer.change, _seconds(answer.estimate.step_seconds), str(answer.estimate.layout))

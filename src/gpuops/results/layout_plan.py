@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gpuops.planner.estimate import Estimate
     from gpuops.planner.hardware import ClusterSpec
     from gpuops.planner.model import TransformerSpec
-    from gpuops.planner.search import Answer, Found
-    from gpuops.planner.training import Training
+    from gpuops.planner.search import Found, WayOut
+    from gpuops.planner.training import TrainingSetup
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class LayoutPlan(Result):
     SCHEMA: ClassVar[str] = "gpuops.layout-plan/1"
     model: TransformerSpec
     cluster: ClusterSpec
-    training: Training
+    training: TrainingSetup
     found: Found
     compared: tuple[Compared, ...] = ()
     advice: tuple[Advice, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[WayOut, ...] = ()
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
     interrupted: bool = False
 

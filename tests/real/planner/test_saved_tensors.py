@@ -5,7 +5,7 @@ import pytest
 from gpuops.planner.candidates import Candidates
 from gpuops.planner.memory import layer_activation_bytes
 from gpuops.planner.model import TransformerSpec
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'gpuops[launch]')")
 
@@ -74,5 +74,5 @@ def test_a_layer_keeps_what_is_counted(hidden, heads, kv_heads, ffn, sequence, g
     run, weights = layer(hidden, heads, kv_heads, ffn, gated)
     x = torch.randn(4, sequence, hidden, dtype=torch.bfloat16, requires_grad=True)
     model = TransformerSpec("m", 1, hidden, heads, kv_heads, ffn, 100, head_dim=hidden // heads, gated=gated)
-    counted = layer_activation_bytes(model, Training(sequence, 4), Candidates.product(mbs=4))[0]
+    counted = layer_activation_bytes(model, TrainingSetup(sequence, 4), Candidates.product(mbs=4))[0]
     assert kept_bytes(run, weights, x) == pytest.approx(counted, rel=0.02)

@@ -10,8 +10,8 @@ from gpuops.errors import InputError
 from gpuops.planner.goodput import (
     DAY,
     LLAMA_3,
+    ClusterJob,
     FailureRate,
-    Job,
     best_spares,
     daly_interval,
     first_to_finish,
@@ -23,10 +23,10 @@ from gpuops.planner.goodput import (
 )
 
 FLEETS = [
-    Job(16384, 8, LLAMA_3, 60, 600, 2 * DAY, spares=30),
-    Job(4096, 8, LLAMA_3, 120, 900, 2 * DAY, spares=4),
-    Job(1024, 8, FailureRate(5e-3, "bad"), 300, 1800, DAY, spares=6),
-    Job(1024, 8, FailureRate(5e-3, "bad"), 300, 1800, DAY, spares=1),
+    ClusterJob(16384, 8, LLAMA_3, 60, 600, 2 * DAY, spares=30),
+    ClusterJob(4096, 8, LLAMA_3, 120, 900, 2 * DAY, spares=4),
+    ClusterJob(1024, 8, FailureRate(5e-3, "bad"), 300, 1800, DAY, spares=6),
+    ClusterJob(1024, 8, FailureRate(5e-3, "bad"), 300, 1800, DAY, spares=1),
 ]
 
 
@@ -71,33 +71,36 @@ def test_young_and_daly_agree_where_failures_are_rare():
 
 def test_llama_3_trained_more_than_90_percent_of_the_time():
     """arXiv:2407.21783, section 3.3.4; with 419 interruptions in 54 days, one every 3.1 hours."""
-    job = Job(16384, 8, LLAMA_3, checkpoint_seconds=20, restart_seconds=300, spares=60)
+    job = ClusterJob(16384, 8, LLAMA_3, checkpoint_seconds=20, restart_seconds=300, spares=60)
     assert job.mean_seconds_between_failures / 3600 == pytest.approx(3.09, abs=0.01)
     assert 0.90 < goodput(job).trained < 0.97
 
 
 def test_waiting_for_repairs_is_erlangs_loss():
     """Load 2 with three servers: B = 4/19."""
-    job = Job(8, 8, FailureRate(0.25, "test"), repair_seconds=DAY, spares=2)
+    job = ClusterJob(8, 8, FailureRate(0.25, "test"), repair_seconds=DAY, spares=2)
     assert running_fraction(job) == pytest.approx(1 - 4 / 19)
 
 
 def test_spares_pay_until_they_only_stand_by():
-    job = Job(8, 8, LLAMA_3, repair_seconds=3 * DAY)
+    job = ClusterJob(8, 8, LLAMA_3, repair_seconds=3 * DAY)
     few, many = best_spares(job, 64), best_spares(job, 2048)
     assert 0 < few < many < 100
-    assert best_spares(Job(8, 8, FailureRate(0.0, "none")), 64) == 0
+    assert best_spares(ClusterJob(8, 8, FailureRate(0.0, "none")), 64) == 0
 
 
 def test_a_slower_layout_on_fewer_gpus_can_finish_first():
     fragile = FailureRate(0.05, "bad")
-    large, small = Job(4096, 8, fragile, 300, 1800, spares=500), Job(1024, 8, fragile, 300, 1800, spares=500)
+    large, small = (
+        ClusterJob(4096, 8, fragile, 300, 1800, spares=500),
+        ClusterJob(1024, 8, fragile, 300, 1800, spares=500),
+    )
     assert first_to_finish([(large, 0), (small, 0)], [1.0, 2.0]) == 1
     assert first_to_finish([(large, 0), (small, 0)], [1.0, 400.0]) == 0
 
 
 def test_nothing_fails_and_everything_fails():
-    safe, hopeless = Job(8, 8, FailureRate(0, "none")), Job(10**6, 8, FailureRate(10, "bad"))
+    safe, hopeless = ClusterJob(8, 8, FailureRate(0, "none")), ClusterJob(10**6, 8, FailureRate(10, "bad"))
     assert goodput(safe).trained == 1
     assert trained_fraction(hopeless, 1e6) == 0
 
@@ -110,4 +113,4 @@ def test_a_short_record_gives_no_rate():
 @pytest.mark.parametrize("wrong", [{"gpus": 0}, {"spares": -1}, {"checkpoint_seconds": 0}, {"restart_seconds": -1}])
 def test_impossible_numbers_are_refused(wrong):
     with pytest.raises(InputError):
-        Job(**{"gpus": 8, "gpus_per_node": 8, "rate": LLAMA_3, **wrong})
+        ClusterJob(**{"gpus": 8, "gpus_per_node": 8, "rate": LLAMA_3, **wrong})

@@ -8,7 +8,7 @@ from gpuops.planner.constants import MemoryConstants
 from gpuops.planner.hardware import from_catalogue
 from gpuops.planner.memory import memory
 from gpuops.planner.model import TransformerSpec
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 from gpuops.profile import known
 
 GIB = 1 << 30
@@ -29,7 +29,7 @@ def matrices(layers, hidden, heads):
 
 def needed(name, **columns):
     layers, hidden, heads, pp, vpp, mbs = SIZES[name]
-    training = Training(2048, 512, flash_attention=False, dropout=True)
+    training = TrainingSetup(2048, 512, flash_attention=False, dropout=True)
     candidates = Candidates.product(**{"tp": 8, "pp": pp, "vpp": vpp, "mbs": mbs, "chunks": 512, **columns})
     return memory(matrices(layers, hidden, heads), CLUSTER, training, candidates, RAW)
 
@@ -85,7 +85,7 @@ def test_offloading_moves_the_optimizer_to_host_or_nvme():
 def test_the_last_stage_is_the_fullest_if_the_vocabulary_is_large():
     model = TransformerSpec("gpt", 4, 1024, 8, 8, 4096, 1_000_000, head_dim=128)
     columns = {"pp": 4, "chunks": 1}
-    few = memory(model, CLUSTER, Training(4096, 1), Candidates.product(**columns), RAW)
+    few = memory(model, CLUSTER, TrainingSetup(4096, 1), Candidates.product(**columns), RAW)
     assert few.logits[0] == 6 * 4096 * 1_000_000
 
 
@@ -99,7 +99,7 @@ def test_memory_is_the_same_for_one_layout_as_among_many():
 
 def test_a_matrix_that_does_not_fit_is_tiled():
     model = TransformerSpec("wide", 1, 131072, 128, 128, 4 * 131072, 32000, head_dim=1024)
-    training = Training(512, 1)
+    training = TrainingSetup(512, 1)
     tiled = memory(model, CLUSTER, training, Candidates.product(dp=64, zero=3, offload=2, recompute=2), RAW)
     assert tiled.tiles[0] > 1
     assert needed("22B", zero=3, dp=4).tiles[0] == 1

@@ -12,7 +12,7 @@ from gpuops.planner.estimate import estimates
 from gpuops.planner.hardware import from_catalogue
 from gpuops.planner.model import from_sizes
 from gpuops.planner.search import candidates, search, ways_out
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 SMALL = from_sizes({"layers": 12, "hidden": 768, "heads": 12, "vocab": 50304}, "small")
 LARGE = from_sizes({"layers": 80, "hidden": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672, "vocab": 128256}, "large")
@@ -29,7 +29,7 @@ def rows(layouts):
 
 
 def test_every_layout_is_valid_and_none_is_there_twice(cluster):
-    training = Training(8192, 256)
+    training = TrainingSetup(8192, 256)
     layouts = rows(candidates(LARGE, cluster("8xhgx-h100"), training))
     assert len(set(layouts)) == len(layouts) > 1000
     for layout in layouts:
@@ -43,7 +43,7 @@ def test_every_layout_is_valid_and_none_is_there_twice(cluster):
 
 def test_no_valid_layout_is_missing(cluster):
     """Counted by brute force over the degrees of a small model on one node."""
-    training = Training(1024, 16)
+    training = TrainingSetup(1024, 16)
     layouts = rows(candidates(SMALL, cluster("1xhgx-h100"), training, {"zero": (0,), "recompute": ("none",)}))
     found = {(x.dp, x.tp, x.pp, x.mbs, x.vpp) for x in layouts}
     degrees = itertools.product((1, 2, 4, 8), (1, 2, 4), (1, 2, 4), (1, 2, 4, 8, 16), (1, 2, 3, 6, 12))
@@ -59,7 +59,7 @@ def test_no_valid_layout_is_missing(cluster):
 
 
 def test_the_best_is_the_fastest_that_fits(cluster):
-    training, machines = Training(8192, 256), cluster("8xhgx-h100")
+    training, machines = TrainingSetup(8192, 256), cluster("8xhgx-h100")
     found = search(LARGE, machines, training)
     everything = estimates(LARGE, machines, training, candidates(LARGE, machines, training))
     fitting = [each.step_seconds for each in everything if each.fits]
@@ -68,7 +68,7 @@ def test_the_best_is_the_fastest_that_fits(cluster):
 
 
 def test_the_front_trades_speed_for_memory(cluster):
-    front = search(LARGE, cluster("8xhgx-h100"), Training(8192, 256)).front
+    front = search(LARGE, cluster("8xhgx-h100"), TrainingSetup(8192, 256)).front
     assert len(front) > 3
     for faster, leaner in itertools.pairwise(front):
         assert faster.step_seconds <= leaner.step_seconds
@@ -76,26 +76,26 @@ def test_the_front_trades_speed_for_memory(cluster):
 
 
 def test_the_same_answer_every_time_whatever_the_block(cluster, monkeypatch):
-    first = search(LARGE, cluster("8xhgx-h100"), Training(8192, 256))
+    first = search(LARGE, cluster("8xhgx-h100"), TrainingSetup(8192, 256))
     monkeypatch.setattr("gpuops.planner.search.BLOCK", 100)
-    again = search(LARGE, cluster("8xhgx-h100"), Training(8192, 256))
+    again = search(LARGE, cluster("8xhgx-h100"), TrainingSetup(8192, 256))
     assert [x.layout for x in first.best] == [x.layout for x in again.best]
     assert [x.layout for x in first.front] == [x.layout for x in again.front]
 
 
 def test_limits_narrow_the_search_and_cannot_widen_it(cluster):
-    training, machines = Training(8192, 256), cluster("8xhgx-h100")
+    training, machines = TrainingSetup(8192, 256), cluster("8xhgx-h100")
     assert {x.tp for x in rows(candidates(LARGE, machines, training, {"tp": (8,), "pp": (4,)}))} == {8}
     assert not len(candidates(LARGE, machines, training, {"tp": (16,)}))
 
 
 def test_experts_are_searched_for_experts_only(cluster):
-    layouts = candidates(LARGE, cluster("8xhgx-h100"), Training(8192, 256))
+    layouts = candidates(LARGE, cluster("8xhgx-h100"), TrainingSetup(8192, 256))
     assert np.all(layouts.ep == 1)
 
 
 def test_a_model_that_fits_nowhere_gets_three_answers(cluster):
-    training, machines = Training(2048, 64), cluster("1xhgx-h100")
+    training, machines = TrainingSetup(2048, 64), cluster("1xhgx-h100")
     without_offload = {"offload": ("none",)}
     found = search(LARGE, machines, training, limits=without_offload)
     assert not found.best
@@ -108,4 +108,4 @@ def test_a_model_that_fits_nowhere_gets_three_answers(cluster):
 
 def test_a_batch_that_no_layout_can_divide_is_refused(cluster):
     with pytest.raises(LayoutError, match="give a larger --gbs"):
-        search(SMALL, cluster("128xhgx-h100"), Training(1024, 1))
+        search(SMALL, cluster("128xhgx-h100"), TrainingSetup(1024, 1))

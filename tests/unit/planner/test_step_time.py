@@ -10,12 +10,12 @@ from gpuops.planner.estimate import estimates
 from gpuops.planner.hardware import from_catalogue
 from gpuops.planner.model import TransformerSpec
 from gpuops.planner.step_time import CAUSES, step_time
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 from gpuops.profile import known
 
 CLUSTER = from_catalogue("16xdgx-a100", {profile.name: profile for profile in known()})
 GPT = TransformerSpec("gpt", 96, 12288, 96, 96, 4 * 12288, 51200, head_dim=128)
-TRAINING = Training(2048, 128)
+TRAINING = TrainingSetup(2048, 128)
 
 
 def timed(training=TRAINING, cluster=CLUSTER, model=GPT, **columns):
@@ -49,7 +49,7 @@ def test_tensor_parallelism_across_nodes_costs_more_than_within():
 
 def test_a_sick_link_costs_data_parallelism_what_its_bandwidth_says():
     columns = {"tp": 8, "pp": 8, "dp": 2, "chunks": 1}
-    training = Training(2048, 2, dp_overlap=False)
+    training = TrainingSetup(2048, 2, dp_overlap=False)
     sick = CLUSTER.with_measurements(network_gb_per_s=CLUSTER.network_gb_per_s / 2)
     healthy, ill = timed(training, **columns), timed(training, sick, **columns)
     assert ill.data_parallel[0] == pytest.approx(2 * healthy.data_parallel[0], rel=0.01)
@@ -58,13 +58,13 @@ def test_a_sick_link_costs_data_parallelism_what_its_bandwidth_says():
 
 def test_overlap_hides_gradients_but_never_all():
     columns = {"tp": 8, "pp": 8, "dp": 2, "chunks": 8, "zero": 1}
-    hidden, shown = timed(**columns), timed(Training(2048, 128, dp_overlap=False), **columns)
+    hidden, shown = timed(**columns), timed(TrainingSetup(2048, 128, dp_overlap=False), **columns)
     assert 0 < hidden.data_parallel[0] < shown.data_parallel[0]
 
 
 def test_deepspeed_zero_3_of_2021_is_slower_than_fsdp():
     columns = {"dp": 128, "zero": 3, "recompute": 2}
-    fsdp, deepspeed = (timed(Training(2048, 128, framework=name), **columns) for name in ("fsdp", "deepspeed"))
+    fsdp, deepspeed = (timed(TrainingSetup(2048, 128, framework=name), **columns) for name in ("fsdp", "deepspeed"))
     assert deepspeed.data_parallel[0] > 2 * fsdp.data_parallel[0]
 
 

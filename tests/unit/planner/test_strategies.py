@@ -11,7 +11,7 @@ from gpuops.planner.model import from_sizes
 from gpuops.planner.rules import RULES, Situation, keeps, rules_for, situation
 from gpuops.planner.search import candidates, search
 from gpuops.planner.strategies import STRATEGIES, exchange_bytes, split, strategy_named
-from gpuops.planner.training import Training
+from gpuops.planner.training import TrainingSetup
 
 MODEL = from_sizes({"layers": 32, "hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 50304}, "8b")
 GUIDE = Situation(8, 1, 8, fits_one=True, largest_layer_fits=True, fast_node=True, fast_network=True)
@@ -35,12 +35,12 @@ def test_every_name_and_alias_is_found_and_means_one_strategy():
 @pytest.mark.parametrize("strategy", [s for s in STRATEGIES if s.training], ids=lambda s: s.name)
 def test_every_strategy_has_layouts_and_all_are_its_own(machines, strategy):
     cluster = machines("2xhgx-h100")
-    layouts: Candidates = candidates(MODEL, cluster, Training(2048, 64), strategy.limits)
+    layouts: Candidates = candidates(MODEL, cluster, TrainingSetup(2048, 64), strategy.limits)
     if strategy.name == "ZeRO-Infinity":
         assert not len(layouts)  # the profile names no NVMe
         return
     if strategy.name == "naive MP":
-        layouts = candidates(MODEL, cluster, Training(2048, 1), strategy.limits)
+        layouts = candidates(MODEL, cluster, TrainingSetup(2048, 1), strategy.limits)
     assert len(layouts)
     for row in range(len(layouts)):
         layout = layouts.layout(row)
@@ -97,13 +97,13 @@ def test_each_situation_has_the_recommendation_of_the_guide(changed, rule, first
 
 def test_a_situation_follows_from_model_and_cluster(machines):
     small = from_sizes({"layers": 12, "hidden": 768, "heads": 12, "vocab": 50304}, "small")
-    assert situation(small, machines("1xhgx-h100"), Training(1024, 8)).fits_one
-    large = situation(MODEL, machines("2xhgx-h100"), Training(1024, 8))
+    assert situation(small, machines("1xhgx-h100"), TrainingSetup(1024, 8)).fits_one
+    large = situation(MODEL, machines("2xhgx-h100"), TrainingSetup(1024, 8))
     assert (large.fits_one, large.nodes, large.fast_network, large.fast_node) == (False, 2, True, True)
 
 
 def test_the_search_keeps_the_rules_that_forbid(machines):
-    cluster, training = machines("4xhgx-h100"), Training(2048, 128)
+    cluster, training = machines("4xhgx-h100"), TrainingSetup(2048, 128)
     facts = situation(MODEL, cluster, training)
     for estimate in search(MODEL, cluster, training, top=50).best:
         assert all(keeps(rule, estimate.layout, facts) for rule in rules_for(facts))

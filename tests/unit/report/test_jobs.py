@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.launching.outcome import Failure, JobRun
+from gpuops.launching.outcome import JobRun, RankFailure
 from gpuops.launching.plan import JobPlan, NodePlan, Seat
 from gpuops.reasons import Excluded, exit_code
 from gpuops.report.jobs import fold_ranks, job_line, lines
@@ -37,7 +37,7 @@ def test_a_dry_run_shows_what_would_start_where_and_no_value_of_the_environment(
 
 
 def test_a_failure_names_node_rank_status_and_last_words(plan):
-    run = JobRun(plan, Path("logs"), started=True, failure=Failure("n2", (3,), -9, "", ("one", "two")))
+    run = JobRun(plan, Path("logs"), started=True, failure=RankFailure("n2", (3,), -9, "", ("one", "two")))
     assert "n2, rank 3, ended by signal 9 (SIGKILL)" in text(run)
     assert "| two" in text(run)
     assert exit_code(run) == 1
@@ -48,7 +48,7 @@ def test_exit_codes(plan):
     assert exit_code(JobRun(plan, started=True)) == 0
     assert exit_code(JobRun(plan, lost=lost)) == 3
     assert exit_code(JobRun(plan, started=True, left={"n1": {5: "D"}})) == 3
-    assert exit_code(JobRun(plan, started=True, interrupted=True, failure=Failure("n1", (0,), 1))) == 130
+    assert exit_code(JobRun(plan, started=True, interrupted=True, failure=RankFailure("n1", (0,), 1))) == 130
     assert exit_code(JobRun(plan, started=True, misplaced={0: ("x",)})) == 1
 
 
