@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuops.calls import nodes_of, shared_of
+from gpuops.cluster.jobs import Jobs
 from gpuops.cluster.measurements import Measurements
 from gpuops.errors import InputError
 from gpuops.events import Events
@@ -31,14 +32,10 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
-    LaunchRequest,
     LearnProfileRequest,
     OnboardRequest,
     PingRequest,
-    PlaceRequest,
-    PreflightRequest,
     ProvisionRequest,
-    RenderRequest,
     RunRequest,
     SetStateRequest,
     TopologyRequest,
@@ -50,15 +47,10 @@ from gpuops.store import Store
 from gpuops.workspace import VARIABLE, project_beside
 
 if TYPE_CHECKING:
-    from gpuops.collective.measurement import Measurement
-    from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
     from gpuops.judging import Level
-    from gpuops.launching.outcome import JobRun
-    from gpuops.placement import Placement
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.record import Record
-    from gpuops.render import Launch
     from gpuops.results.answers import Answers
     from gpuops.results.bundles import Bundles
     from gpuops.results.health import Report
@@ -73,7 +65,7 @@ if TYPE_CHECKING:
 logging.getLogger("gpuops").addHandler(logging.NullHandler())  # programs configure logging themselves
 
 
-class Cluster(Measurements):
+class Cluster(Measurements, Jobs):
     """Hosts of an inventory and every operation on them; a context manager that closes all connections on exit.
 
     Read-only methods may run in several threads at once. A method that measures or changes hosts raises `InUseError`
@@ -253,83 +245,6 @@ class Cluster(Measurements):
     def topology(self, *, facts: Mapping[str, Facts] | None = None) -> NodeTopologies:
         """Return the connections between the GPUs and NICs of each host, and what they mean for training."""
         return self.ask(TopologyRequest(facts))
-
-    def preflight(
-        self,
-        command: Sequence[str],
-        *,
-        force_busy: Sequence[str] = (),
-        hostfile_text: Mapping[str, str] | None = None,
-        save_run: bool = True,
-    ) -> Diagnosis:
-        """Explain why the job that ``command`` launches cannot start, and which line to change."""
-        return self.ask(PreflightRequest(command, force_busy, hostfile_text, save_run))
-
-    def place(
-        self,
-        layout: str = "dp=all",
-        *,
-        order: str = "tp-cp-ep-dp-pp",
-        all_nodes: bool = False,
-        allow_fewer: bool = False,
-        force: bool = False,
-        facts: Mapping[str, Facts] | None = None,
-        measured: Measurement | None = None,
-        max_age: float = 600.0,
-        gpus_by_node: Mapping[str, int] | None = None,
-        replaced: Sequence[str] = (),
-        earlier: Path = Path("launch"),
-    ) -> Placement:
-        """Assign every rank of ``layout`` to a GPU of a healthy host; hosts that ``measured`` blames are excluded.
-
-        Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again. With
-        ``gpus_by_node``, the number of GPUs by host name, no host is asked at all. Spares take the place of
-        ``replaced`` hosts of the job in the launch directory ``earlier``; its other ranks stay.
-        """
-        return self.ask(
-            PlaceRequest(
-                layout, order, all_nodes, allow_fewer, force, facts, measured, max_age, gpus_by_node, replaced, earlier
-            )
-        )
-
-    def render(
-        self,
-        placement: Placement,
-        target: str,
-        *,
-        command: Sequence[str] = ("train.py",),
-        name: str = "train",
-        port: int = 29500,
-        model: Path | Mapping[str, Any] | None = None,
-        force: bool = False,
-    ) -> Launch:
-        """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`."""
-        return self.ask(RenderRequest(placement, target, command, name, port, model, force))
-
-    def launch(
-        self,
-        launch: Path | None = None,
-        *,
-        placement: Placement | None = None,
-        command: Sequence[str] = (),
-        name: str = "train",
-        port: int = 29500,
-        workdir: str = "",
-        environment: Mapping[str, str] | None = None,
-        preflight: bool = True,
-        force_busy: Sequence[str] = (),
-        logs: Path | None = None,
-        grace: float = 10.0,
-        dry_run: bool = False,
-    ) -> JobRun:
-        """Start the job of the files in ``launch``, or ``command`` on ``placement``, and return when it has ended.
-
-        The job ends everywhere as soon as a rank fails, a node is lost, or this call is cancelled.
-        """
-        request = LaunchRequest(
-            launch, placement, command, name, port, workdir, environment, preflight, force_busy, logs, grace, dry_run
-        )
-        return self.ask(request)
 
     def provision(
         self,

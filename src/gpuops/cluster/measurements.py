@@ -1,11 +1,10 @@
-"""Methods of a cluster that measure bandwidth on idle hosts, or say what to expect of it and of a job."""
+"""Methods of a cluster that measure bandwidth on idle hosts, or say what to expect of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuops.calls import Calls
 from gpuops.collective.request import SCOPES
@@ -14,7 +13,6 @@ from gpuops.requests import (
     LoopbackRequest,
     MeasureRequest,
     NvlinkRequest,
-    PlanRequest,
     SharpRequest,
     SweepRequest,
 )
@@ -28,10 +26,7 @@ if TYPE_CHECKING:
     from gpuops.collective.sweep import SweepResult, SweepScope
     from gpuops.facts import Facts
     from gpuops.isolation.rounds import Scope
-    from gpuops.planner.gpus import Precision
-    from gpuops.planner.training import Framework, Optimizer
     from gpuops.results.expectation import Expectation
-    from gpuops.results.layout_plan import LayoutPlan
 
 
 class Measurements(Calls):
@@ -114,30 +109,3 @@ class Measurements(Calls):
         """Measure bandwidth by size between idle hosts or within each, and the crossover from latency to bandwidth."""
         words = engine, scope, operation, min_size, max_size, seconds, force_busy, interface, libnccl
         return self.ask(SweepRequest(*words))
-
-    def plan(
-        self,
-        model: Path | Mapping[str, Any] | None = None,
-        sizes: Mapping[str, int] | None = None,
-        *,
-        cluster: str = "",
-        global_batch: int | None = None,
-        sequence: int | None = None,
-        precision: Precision = "bf16",
-        optimizer: Optimizer = "adam",
-        framework: Framework = "megatron",
-        strategy: str = "",
-        why_not: Sequence[str] = (),
-        against: str = "",
-        explain: bool = False,
-        top: int = 5,
-        all_nodes: bool = False,
-        facts: Mapping[str, Facts] | None = None,
-    ) -> LayoutPlan:
-        """Return the fastest layouts of ``model`` on these hosts, or on a catalogue's ``cluster``; see `PlanRequest`.
-
-        Iterating over the plan yields an `Estimate` for each layout, the fastest first.
-        """
-        job = PlanRequest(model, sizes, cluster, global_batch, sequence, precision, optimizer, framework)
-        asked = replace(job, strategy=strategy, why_not=why_not, against=against, explain=explain)
-        return self.ask(replace(asked, top=top, all_nodes=all_nodes, facts=facts))
