@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpuops.assessment import assess, probes_for
 from gpuops.collective.preflight import causes
-from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, StepLog
+from gpuops.collective.preflight.diagnosis import Diagnosis, StepLog
 from gpuops.collective.preflight.launch_command import LaunchCommand, read_command
+from gpuops.collective.preflight.preflight import Preflight
 from gpuops.collective.preflight.single_round import all_reduce
 from gpuops.errors import InputError
 from gpuops.inventory import Host

@@ -8,8 +8,9 @@ import pytest
 from gpuops.collective.idleness.proof import Idleness
 from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.preflight.causes import Cause
-from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, PreflightStep, StepLog
+from gpuops.collective.preflight.diagnosis import Diagnosis, PreflightStep, StepLog
 from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.collective.preflight.preflight import Preflight
 from gpuops.errors import CancelledError, ConnectError
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult, RankGroup
