@@ -39,14 +39,9 @@ R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
 # a text, which shells complete as a file
 inventory_option = functools.partial(
-    click.option,
-    "-i",
-    "--inventory",
-    metavar="FILE",
-    type=click.Path(readable=False),
-    multiple=True,
+    click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False), multiple=True,
     callback=one_inventory,
-)
+)  # fmt: skip
 INVENTORY_HELP = "Inventory file or directory, or host1,host2 (a comma makes it a list)."
 NO_INVENTORY = "no inventory given; pass -i FILE, or set `inventory:` in gpuops.yml"
 _NEEDS_INVENTORY = f"{NO_INVENTORY}, or --local for this machine"
@@ -284,8 +279,7 @@ def _names(kind: str) -> Iterable[str]:
     if kind == "checks and tags":
         checks = catalogue().checks()
         return sorted({*checks, *(tag for check in checks.values() for tag in check.tags)})
-    names: Iterable[str] = getattr(catalogue(), kind)()
-    return names
+    return list(getattr(catalogue(), kind)())
 
 
 def _hosts_and_groups(ctx: click.Context) -> list[str]:
