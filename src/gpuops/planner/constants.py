@@ -85,7 +85,7 @@ class MemoryConstants:
     """Constants of the memory model, in bytes and fractions.
 
     ``reserved_bytes`` is the CUDA context with the buffers of NCCL; ``fragmentation`` is what the caching allocator
-    adds to activations, as a fraction. Both are a fit to nvidia-smi's peaks of BigScience's BLOOM runs.
+    adds to activations, as a fraction. Both are guesses; where runs give peaks, predictions are 22 % off on average.
     """
 
     reserved_bytes: float = 3.0e9
