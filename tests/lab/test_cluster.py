@@ -54,7 +54,7 @@ def test_example_of_the_page_runs(inside, number, capsys):
 
 def test_first_example_validates_measures_places_and_renders_in_one_script(inside, capsys):
     lines = [line for line in EXAMPLES[0].splitlines() if line.strip()]
-    assert len(lines) <= 12
+    assert len(lines) <= 14
     shutil.rmtree(inside / "launch", ignore_errors=True)
     exec(compile(EXAMPLES[0], str(PAGE), "exec"), {})
     output = capsys.readouterr().out
