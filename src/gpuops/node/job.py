@@ -44,6 +44,18 @@ class Output:
         return lines
 
 
+def core_count() -> int:
+    """Return the number of physical cores that this process may use; 1 if the kernel does not name them."""
+    siblings = set()
+    for cpu in os.sched_getaffinity(0):
+        try:
+            with open("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % cpu) as file:
+                siblings.add(file.read())
+        except OSError:
+            return 1
+    return len(siblings)
+
+
 class NodeJob:
     """The job's processes on this node; each public method carries out the message of the same name."""
 
@@ -78,6 +90,7 @@ class NodeJob:
         self.poll.register(self.waking[0], select.POLLIN)
         outputs = {rank: self.output(rank) for rank in [NODE] + [int(rank) for rank in message["seats"]]}
         self.seats = self.seat_file(message, outputs)
+        self.threads = max(1, core_count() // len(message["seats"]))
         for process in message["processes"]:
             alone = process["ranks"][0] if len(process["ranks"]) == 1 else NODE
             self.start_process(process, outputs[alone])
@@ -109,6 +122,7 @@ class NodeJob:
     def start_process(self, process, output) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "LC_ALL"}   # the agent's own
         environment.update(process["environment"])
+        environment.setdefault("OMP_NUM_THREADS", str(self.threads))   # torchrun would set 1; without it, all cores
         environment[TOKEN] = self.token  # noqa: F821
         places = [self.seat_path(self.seats), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))

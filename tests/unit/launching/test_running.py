@@ -213,3 +213,17 @@ def test_ends_that_gpuops_caused_are_no_failure(job):
     start = job("true")
     start._take("n1", {"ended": {"code": -15, "why": "", "told": True, "ranks": [0], "at": 1.0}}, 1.0)
     assert start.failure() is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "environment", "expected"), [(1, {}, ""), (2, {}, ""), (2, {"OMP_NUM_THREADS": "7"}, "7")]
+)
+def test_the_ranks_of_a_node_share_its_cores_unless_the_user_sets_it(job, monkeypatch, ranks, environment, expected):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    cores = len({pathlib.Path(topology.format(cpu)).read_text() for cpu in os.sched_getaffinity(0)})
+    made = job("sh", "-c", "echo threads: $OMP_NUM_THREADS", environment=environment)
+    node = made.plan.nodes[0]
+    made.plan = dataclasses.replace(made.plan, nodes=(dataclasses.replace(node, seats=node.seats[:ranks]),))
+    threads = expected or max(1, cores // ranks)
+    assert [line[2] for line in run(made).listener.lines] == [f"threads: {threads}"]

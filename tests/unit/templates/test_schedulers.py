@@ -186,6 +186,9 @@ def test_a_slurm_job_asks_for_exactly_the_nodes_and_their_gpus():
         assert asked["job-name"] == "my job"
         assert set(NodeSet(asked["nodelist"])) == {"gpu10", "gpu2"}
         assert (asked["nodes"], asked["ntasks-per-node"], asked["gres"]) == ("2", str(tasks), "gpu:5")
+        assert asked["mem"] == "0", "else a job gets a site's default, often a few GB per core"
+        assert "requeue" in asked
+        assert asked["open-mode"] == "append", "else a job that starts again loses its first output"
         hosts = re.search(r"<<'HOSTS'\n(.*?)HOSTS\n", text, re.DOTALL)[1].split()
         assert hosts == ["gpu10"] * tasks + ["gpu2"] * tasks
 
