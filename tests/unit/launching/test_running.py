@@ -110,7 +110,7 @@ def test_the_first_failure_is_the_cause_and_ends_the_others(job, tmp_path):
     done = run(job(*script(tmp_path, text)))
     failure = done.failure()
     assert (failure.node, failure.ranks, failure.code, failure.last_lines) == ("n2", (2,), 7, ("boom",))
-    assert processes("job_of_test.py") == []
+    assert processes(f"{tmp_path}/job_of_test.py") == []
 
 
 def test_a_signal_is_named(job, tmp_path):
@@ -147,7 +147,7 @@ def test_nothing_is_left_whatever_a_job_does(job, tmp_path, hide):
         target=cancel_when, args=(cancel, lambda: len(list(tmp_path.glob("at*"))) >= 8 - 4 * ("fork" not in hide))
     ).start()
     done = run(start, cancel)
-    assert processes("job_of_test.py") == []
+    assert processes(f"{tmp_path}/job_of_test.py") == []
     assert done.left == {}
 
 
@@ -164,7 +164,7 @@ def test_a_supervisor_that_is_killed_leaves_nothing_and_its_node_is_lost(job, tm
 
     def kill():
         cancel_when(CancelToken(), lambda: len(list(tmp_path.glob("at*"))) == 4)
-        (rank, *_) = processes("job_of_test.py")
+        (rank, *_) = processes(f"{tmp_path}/job_of_test.py")
         parent = pathlib.Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1]
         os.kill(int(parent), 9)
 
@@ -172,9 +172,9 @@ def test_a_supervisor_that_is_killed_leaves_nothing_and_its_node_is_lost(job, tm
     done = run(start)
     assert len(done.lost) == 1
     ends = time.monotonic() + 10
-    while processes("job_of_test.py") and time.monotonic() < ends:
+    while processes(f"{tmp_path}/job_of_test.py") and time.monotonic() < ends:
         time.sleep(0.1)
-    assert processes("job_of_test.py") == []
+    assert processes(f"{tmp_path}/job_of_test.py") == []
 
 
 def test_nothing_starts_if_a_node_cannot_be_reached(job, tmp_path, monkeypatch):
