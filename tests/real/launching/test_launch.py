@@ -34,7 +34,7 @@ def with_torch():
     spec = importlib.util.find_spec("torch")
     version = subprocess.run([PYTHON, "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
     if spec is None or version.split(".")[:2] != [str(number) for number in sys.version_info[:2]]:
-        pytest.skip("there is no torch here, which is the extra gpuops[launch], or it is for another Python")
+        pytest.skip("optional: there is no torch here, which is the extra gpuops[launch], or it is for another Python")
 
 
 @pytest.fixture(scope="module")
