@@ -32,6 +32,7 @@ from gpuops.requests import PlanRequest
 from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
 from gpuops.workspace import Workspace
 
+_WITHOUT_BF16 = ("volta", "turing")
 _SEQUENCE = 2048
 """Tokens of a sequence where neither the request nor the model's configuration names a length."""
 _LONGEST = 8192
@@ -43,7 +44,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     model = planned_model(request)
     strategy = strategy_named(request.strategy) if request.strategy else None
     cluster, excluded = cluster_of(work, request)
-    training = _training(model, cluster, request)
+    training = _training(work, model, cluster, request)
     found = search(model, cluster, training, limits=_limits(strategy), top=request.top)
     job = (model, cluster, training)
     compared = [_conditions(*job, text) for text in request.why_not]
@@ -53,7 +54,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
         found,
         tuple(compared),
         tuple(_advice(*job, found)) if request.explain else (),
-        () if found.best else tuple(ways_out(*job)),
+        () if found.best else tuple(ways_out(*job, limits=_limits(strategy))),
         excluded,
     )
 
@@ -74,10 +75,16 @@ def planned_model(request: PlanRequest) -> TransformerSpec:
     return read_config(document, path.parent.name or path.stem)
 
 
-def _training(model: TransformerSpec, cluster: ClusterSpec, request: PlanRequest) -> TrainingSetup:
+def _training(work: Workspace, model: TransformerSpec, cluster: ClusterSpec, request: PlanRequest) -> TrainingSetup:
     sequence = request.sequence or min(model.sequence or _SEQUENCE, _LONGEST)
     batch = request.global_batch or 8 * cluster.gpus
-    return TrainingSetup(sequence, batch, request.precision, request.optimizer, request.framework)
+    gpu, precision = cluster.gpu, request.precision
+    if precision in ("fp8", "fp4") and precision not in gpu.tflops:
+        raise LayoutError(f"--precision: {gpu.name} has no {precision} in its tensor cores; use bf16 or fp16")
+    if precision == "bf16" and gpu.generation in _WITHOUT_BF16:
+        work.note(f"{gpu.name} has no bf16 in its tensor cores: planned with fp16")
+        precision = "fp16"
+    return TrainingSetup(sequence, batch, precision, request.optimizer, request.framework)
 
 
 def _limits(strategy: Strategy | None) -> Mapping[str, tuple[Any, ...]]:

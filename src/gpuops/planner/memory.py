@@ -17,6 +17,8 @@ from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.model import TransformerSpec
 from gpuops.planner.training import TrainingSetup
 
+USUAL_HOST_BYTES = 2 << 40
+"""Host memory of a node whose size is unknown: what DGX H100, H200 and B200 are sold with (2 TB, NVIDIA datasheets)."""
 _MASTER_BYTES = {"adam": 12, "adam8bit": 6, "sgd": 8}
 """Bytes of optimizer states a parameter: a master copy in fp32, and Adam's two moments or SGD's one."""
 
@@ -44,8 +46,8 @@ class Memory:
         return states + self.activations + self.logits + self.buffers + self.reserved
 
     def fits(self, cluster: ClusterSpec) -> Flags:
-        """Return which layouts fit into the memory of GPU, host and NVMe; a size that is unknown (0) limits nothing."""
-        host = self.host <= (cluster.host_bytes or np.inf)
+        """Return which layouts fit into the memory of GPU, host and NVMe; NVMe of unknown size (0) limits nothing."""
+        host = self.host <= (cluster.host_bytes or USUAL_HOST_BYTES)
         nvme = self.nvme <= (cluster.nvme_bytes or np.inf)
         return (self.total <= cluster.gpu.memory_bytes) & host & nvme
 

@@ -25,6 +25,9 @@ BLOCK = 8192
 _LEAST_TOKENS = 4096
 """Tokens of a sequence that a context-parallel rank gets at least. Nobody splits shorter ones, and the time model has
 no penalty for it: torchtitan and NeMo publish context parallelism from 16,384 tokens up."""
+_USABLE = 0.95
+"""Fraction of a GPU's memory that a layout may need: the driver keeps some (an H100's 80 GiB are 81,559 MiB), and
+predicted peaks are off by more. Our own choice."""
 _LARGEST_MICRO_BATCH = 64
 _LARGEST_CONTEXT = 64
 
@@ -87,7 +90,8 @@ def _scores(
         block = layouts.take(slice(start, start + BLOCK))
         space = memory(model, cluster, training, block, memory_constants)
         time = step_time(model, cluster, training, block, constants)
-        columns.append((time.total, space.total, space.fits(cluster)))
+        roomy = space.total <= _USABLE * cluster.gpu.memory_bytes
+        columns.append((time.total, space.total, space.fits(cluster) & roomy))
     seconds, needed, fits = (np.concatenate(column) for column in zip(*columns, strict=True))
     return seconds, needed, fits
 
@@ -104,7 +108,8 @@ def candidates(
     model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
 ) -> Candidates:
     """Return every valid layout that uses all GPUs, in a fixed order; ``limits`` narrows the values of a field."""
-    allowed = _narrowed(_values(model, cluster, training), limits or {})
+    every = _narrowed(_values(model, cluster, training), _runnable(cluster, training))
+    allowed = _narrowed(every, limits or {})
     names = ("tp", "pp", "cp", "ep", "mbs", "vpp")
     degrees = _product({name: allowed[name] for name in names})
     degrees["dp"] = cluster.gpus // np.maximum(degrees["tp"] * degrees["pp"] * degrees["cp"], 1)
@@ -136,6 +141,16 @@ def _values(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetu
         "recompute": RECOMPUTE,
         "offload": OFFLOAD if cluster.nvme_bytes else OFFLOAD[:2],
     }
+
+
+def _runnable(cluster: ClusterSpec, training: TrainingSetup) -> Limits:
+    """Return what the framework can run, as gpuops' launch targets for it have it: see their rules."""
+    if training.framework == "deepspeed":  # its topology has no axis for contexts, and its pipeline does not interleave
+        return {"cp": (1,), "vpp": (1,)}
+    if training.framework == "fsdp":  # a mesh of dp and tp (fsdp2), or of dp, cp and tp (accelerate-fsdp)
+        sharded = (2, 3) if cluster.gpus > 1 else (0,)
+        return {"pp": (1,), "vpp": (1,), "ep": (1,), "zero": sharded, "offload": ("none", "cpu")}
+    return {}
 
 
 def _narrowed(values: Mapping[str, tuple[Any, ...]], limits: Limits) -> dict[str, tuple[Any, ...]]:
@@ -225,13 +240,20 @@ class WayOut:
     estimate: Estimate | None
 
 
-def ways_out(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup) -> Iterator[WayOut]:
-    """Yield the guide's three answers, "bigger GPUs, more GPUs, more CPU and NVMe", each with the least that fits."""
-    yield _first("gpu", _bigger(cluster), model, training)
-    yield _first("gpus", _more(cluster), model, training)
-    if not cluster.nvme_bytes:
+def ways_out(
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
+) -> Iterator[WayOut]:
+    """Yield the guide's three answers, "bigger GPUs, more GPUs, more CPU and NVMe", each with the least that fits.
+
+    ``limits`` are those of a strategy, to which the answers keep; one without offload gets no answer with it.
+    """
+    limits = limits or {}
+    yield _first("gpu", _bigger(cluster), model, training, {**_ON_GPU, **limits})
+    yield _first("gpus", _more(cluster), model, training, {**_ON_GPU, **limits})
+    if not cluster.nvme_bytes and limits.get("offload") != ("none",):
         drives = replace(cluster, nvme_bytes=_NVME_BYTES, nvme_gb_per_s=_NVME_GB_PER_S)
-        yield _first("offload", [("offload to NVMe of 30 TB a node, 3 GB/s a GPU", drives)], model, training)
+        way = [("offload to NVMe of 30 TB a node, 3 GB/s a GPU", drives)]
+        yield _first("offload", way, model, training, limits)
 
 
 _NVME_BYTES, _NVME_GB_PER_S = 30 * 10**12, 3.0
@@ -254,14 +276,18 @@ def _more(cluster: ClusterSpec) -> Iterator[tuple[str, ClusterSpec]]:
 
 
 def _first(
-    what: str, changes: Iterable[tuple[str, ClusterSpec]], model: TransformerSpec, training: TrainingSetup
+    what: str,
+    changes: Iterable[tuple[str, ClusterSpec]],
+    model: TransformerSpec,
+    training: TrainingSetup,
+    limits: Limits,
 ) -> WayOut:
     """Return the first change with which a layout fits; more GPUs get a batch that they can share."""
     for change, cluster in changes:
         batch = math.lcm(training.global_batch, cluster.gpus) if what == "gpus" else training.global_batch
         try:
             job = replace(training, global_batch=batch)
-            found = search(model, cluster, job, top=1, limits=None if what == "offload" else _ON_GPU)
+            found = search(model, cluster, job, top=1, limits=limits)
         except LayoutError:  # the model does not divide by what this many GPUs take
             continue
         if found.best:

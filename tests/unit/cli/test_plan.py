@@ -81,8 +81,22 @@ def test_a_saved_plan_is_what_place_takes(tmp_path):
 
 def test_a_model_that_fits_nowhere_gets_three_answers():
     result = run("--model", "config.json", "--cluster", "1xhgx-h100", "--strategy", "ddp", code=1)
-    for words in ("fits: the closest", "bigger GPUs", "more GPUs 16 GPUs", "CPU and NVMe"):
+    for words in ("fits: the closest", "bigger GPUs", "more GPUs nothing that was tried is enough"):
         assert words in " ".join(result.stdout.split())
+
+
+def test_number_formats_that_a_gpu_lacks_are_refused_or_replaced():
+    refused = CliRunner().invoke(
+        program, ["plan", "--params", "7B", "--cluster", "1xdgx-a100", "--precision", "fp8"], standalone_mode=False
+    )
+    assert "has no fp8 in its tensor cores; use bf16 or fp16" in str(refused.exception)
+    result = run("--params", "7B", "--cluster", "1xdgx1-v100")
+    assert "has no bf16 in its tensor cores: planned with fp16" in result.stderr
+    assert "fp16" in result.stdout
+
+
+def test_a_model_too_large_for_any_host_memory_does_not_fit():
+    run("--params", "1T", "--cluster", "1xhgx-h100", code=1)
 
 
 def test_offload_names_the_host_memory_that_nobody_knows():

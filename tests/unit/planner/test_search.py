@@ -12,6 +12,7 @@ from gpuops.planner.estimate import estimates
 from gpuops.planner.hardware import from_catalogue
 from gpuops.planner.model import from_sizes
 from gpuops.planner.search import candidates, search, ways_out
+from gpuops.planner.strategies import strategy_named
 from gpuops.planner.training import TrainingSetup
 
 SMALL = from_sizes({"layers": 12, "hidden": 768, "heads": 12, "vocab": 50304}, "small")
@@ -62,7 +63,9 @@ def test_the_best_is_the_fastest_that_fits(cluster):
     training, machines = TrainingSetup(8192, 256), cluster("8xhgx-h100")
     found = search(LARGE, machines, training)
     everything = estimates(LARGE, machines, training, candidates(LARGE, machines, training))
-    fitting = [each.step_seconds for each in everything if each.fits]
+    most = 0.95 * machines.gpu.memory_bytes
+    fitting = [each.step_seconds for each in everything if each.fits and each.gpu_bytes <= most]
+    assert len(fitting) < sum(each.fits for each in everything), "some are too close to the limit"
     assert found.best[0].step_seconds == pytest.approx(min(fitting))
     assert (found.scored, found.fitting) == (len(everything), len(fitting))
 
@@ -103,7 +106,32 @@ def test_a_model_that_fits_nowhere_gets_three_answers(cluster):
     answers = {answer.what: answer for answer in ways_out(LARGE, machines, training)}
     assert set(answers) == {"gpu", "gpus", "offload"}
     assert all(answer.estimate.fits for answer in answers.values())
-    assert answers["gpus"].change == "16 GPUs"
+    assert answers["gpus"].change == "32 GPUs"
+
+
+def test_answers_keep_to_the_strategy(cluster):
+    model = from_sizes({"params": 8 * 10**9, "layers": 32, "hidden": 4096, "heads": 32})
+    ways = ways_out(model, cluster("1xhgx-h100"), TrainingSetup(8192, 64), strategy_named("DDP").limits)
+    answers = {each.what: each.estimate for each in ways}
+    assert answers.keys() == {"gpu", "gpus"}
+    assert answers["gpu"].layout.zero == 0
+    assert answers["gpus"] is None, "each GPU of DDP holds the whole model, however many there are"
+
+
+@pytest.mark.parametrize(
+    ("framework", "field", "allowed"),
+    [
+        ("deepspeed", "cp", {1}),
+        ("deepspeed", "vpp", {1}),
+        ("fsdp", "pp", {1}),
+        ("fsdp", "zero", {2, 3}),
+        ("fsdp", "ep", {1}),
+        ("megatron", "vpp", {1, 2, 4, 5, 8, 10, 20, 40}),
+    ],
+)
+def test_only_what_the_framework_can_run_is_searched(cluster, framework, field, allowed):
+    layouts = candidates(LARGE, cluster("8xhgx-h100"), TrainingSetup(16384, 256, framework=framework))
+    assert set(getattr(layouts, field).tolist()) == allowed
 
 
 def test_a_batch_that_no_layout_can_divide_is_refused(cluster):
