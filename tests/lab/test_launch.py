@@ -76,6 +76,7 @@ def test_a_job_prints_ends_and_has_a_log_for_each_rank(words, script, place):
     assert left(path) == []
 
 
+@pytest.mark.long
 def test_one_rank_that_fails_is_the_cause_and_ends_all(words, script, place):
     path = script(
         "import os, sys, time\n"
@@ -91,6 +92,7 @@ def test_one_rank_that_fails_is_the_cause_and_ends_all(words, script, place):
     assert left(path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
 def test_the_end_of_the_client_leaves_nothing(words, script, place, number):
     path = script("import time\nprint('runs', flush=True)\ntime.sleep(600)\n")
@@ -112,6 +114,7 @@ def wait_for(is_so):
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_a_rank_on_another_gpu_than_planned_ends_before_its_first_step(words, script, place):
     path = script("open('/tmp/never', 'x')\n")
     swap = f'if [ "$RANK" = 5 ]; then export CUDA_VISIBLE_DEVICES=5,4,3,2,1,0,6,7; fi; exec python3 {path}'
@@ -132,6 +135,7 @@ def test_a_dry_run_starts_nothing(words, script, place):
     assert not (place / "gpuops-logs").exists()
 
 
+@pytest.mark.long
 def test_a_host_that_is_away_keeps_the_job_from_starting(eight, words, script, place):
     path = script(f"open({str(place / 'ran')!r}, 'w')\n")
     render = ("render", *words[1:], "--layout", "dp=2,tp=8", "-t", "torchrun", "--limit", "gpu[01-02]")
@@ -146,6 +150,7 @@ def test_a_host_that_is_away_keeps_the_job_from_starting(eight, words, script, p
     assert "not started" in done.stdout
 
 
+@pytest.mark.long
 def test_files_are_started_by_the_script_of_each_node(words, script, place):
     path = script("")
     limit = ("--limit", "gpu[01-02]")
