@@ -21,7 +21,6 @@ LARGE = {
 """What took minutes, or all memory, because the time was not linear."""
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", LARGE)
 def test_time_grows_no_faster_than_the_input(name):
     attempt(READERS[name], LARGE[name])
