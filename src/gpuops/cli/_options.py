@@ -289,8 +289,7 @@ def _hosts_and_groups(ctx: click.Context) -> list[str]:
 
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
-_hosts, _forks = completes("hosts"), click.IntRange(1, 4096)
-_time = click.FloatRange(0, min_open=True)
+_hosts, _forks, _time = completes("hosts"), click.IntRange(1, 4096), click.FloatRange(0, min_open=True)
 # fmt: off
 _PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts, callback=not_empty)]
 _CHOICE = [
