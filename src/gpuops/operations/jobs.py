@@ -26,6 +26,8 @@ from gpuops.transport.local import open_local
 from gpuops.workspace import Workspace
 
 _SUBMIT_SECONDS = 60.0
+_OF_RANKS = "--env MASTER_ADDR={master} --env MASTER_PORT={port}"
+_OF_FILES = "MASTER_ADDR={master} MASTER_PORT={port} in its launch files"
 _NOT_FOUND = 127
 _EXPORT = re.compile(r"^export ([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
 _EXEC = re.compile(r"^exec (\S+)", re.MULTILINE)
@@ -87,7 +89,7 @@ def launch_command(plan: JobPlan) -> LaunchCommand:
         environment={**exported, **plan.environment},
         per_node=max(len(node.seats) for node in plan.nodes),
         files=tuple(dict.fromkeys([plan.folder, *_script(plan, text)])),
-        rendezvous="--port {port}",
+        rendezvous=_OF_RANKS if plan.command else _OF_FILES,
         words=("gpuops", "launch"),
     )
 

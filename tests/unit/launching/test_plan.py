@@ -2,8 +2,12 @@ import json
 
 import pytest
 
-from gpuops.errors import TemplateError
-from gpuops.launching.plan import interpreted, read_plan
+from gpuops.errors import InputError, TemplateError
+from gpuops.launching.plan import interpreted, plan_of, read_plan
+from gpuops.layout import parse_layout
+from gpuops.operations.jobs import launch_command
+from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.render.job import Job
 from gpuops.render.seats import SEATS_FILE
 
 
@@ -61,3 +65,17 @@ def test_files_of_a_scheduler_are_submitted(tmp_path, start, program):
 def test_a_python_script_alone_is_run_by_python():
     assert interpreted(("train.py", "-x")) == ("python3", "train.py", "-x")
     assert interpreted(("./tool", "train.py")) == ("./tool", "train.py")
+
+
+def test_environment_may_name_the_rendezvous():
+    gpus = tuple(GpuShape(index, f"GPU-{index}", f"0000:0{index}:00.0", 0, None, 0) for index in range(2))
+    shape = NodeShape("n1", "10.0.0.1", gpus, (), None, "n1")
+    job_placement = place(parse_layout("dp=2"), [shape])
+    plan = plan_of(job_placement, Job("train.py"), "/srv", {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "29600"})
+    assert (plan.master, plan.port) == ("10.0.0.7", 29600)
+    (process, *_) = plan.message(plan.nodes[0], 1.0)["processes"]
+    assert process["environment"]["MASTER_ADDR"] == "10.0.0.7"
+    assert process["environment"]["MASTER_PORT"] == "29600"
+    assert launch_command(plan).with_rendezvous("n1", 1) == "--env MASTER_ADDR=n1 --env MASTER_PORT=1"
+    with pytest.raises(InputError, match='MASTER_PORT is "x", expected a port number'):
+        plan_of(job_placement, Job("train.py"), "/srv", {"MASTER_PORT": "x"})
