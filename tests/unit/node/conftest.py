@@ -49,6 +49,7 @@ class Sudo:
 
     def __init__(self, folder):
         self.folder = folder
+        self.path = f"{folder}:/usr/local/bin:/usr/bin:/bin"
         (folder / "sudo").write_text(SUDO)
         (folder / "sudo").chmod(0o755)
 
@@ -60,9 +61,21 @@ class Sudo:
         for name, text in settings.items():
             (self.folder / name).write_text(text)
 
+    def remove(self):
+        """Take sudo off the node, the system's own as well."""
+        (self.folder / "sudo").unlink()
+        links = self.folder / "programs"
+        links.mkdir()
+        for program in (
+            program for place in ("/usr/local/bin", "/usr/bin", "/bin") for program in pathlib.Path(place).iterdir()
+        ):
+            if program.name != "sudo" and not os.path.lexists(links / program.name):
+                (links / program.name).symlink_to(program)
+        self.path = str(links)
+
     @property
     def before(self):
-        words = ["env", f"PATH={self.folder}:/usr/local/bin:/usr/bin:/bin", f"SUDO_STUB={self.folder}"]
+        words = ["env", f"PATH={self.path}", f"SUDO_STUB={self.folder}"]
         return [*NOBODY, *words] if os.geteuid() == 0 else words
 
 

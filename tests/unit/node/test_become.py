@@ -94,8 +94,7 @@ def test_without_sudo_root_commands_end_and_others_go_on(user_node, sudo):
 
 @pytest.mark.parametrize("password", [WORD, None])
 def test_without_sudo_no_other_program_is_said_to_be_missing(user_node, sudo, password):
-    (sudo.folder / "sudo").unlink()
-    sudo.folder.joinpath("sudo").symlink_to("/nonexistent")
+    sudo.remove()
     rooted, partial = user_node(password).batch([ROOT, occupancy.question])
     assert (rooted.exit, rooted.err) == (1, "sudo: not installed\n")
     found = occupancy.read(partial)
