@@ -7,6 +7,7 @@ keeps its text, and the type that the *reader* asks for decides its meaning: ``t
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -253,6 +254,14 @@ def parse(text: str, file: str) -> YamlNode:
     reader = _Reader(file)
     reader.weigh(root)
     return reader.read(root)
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON document; raise `ValueError` if it is none, or is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def dump(value: Any) -> str:

@@ -85,6 +85,7 @@ def _check(launches: dict[Path, Launch]) -> int:
     """Print the problems of the files in the launch directories; return 1 if there are any."""
     from gpuops.report import launch as report
 
-    complaints = [line for folder, launch in launches.items() for line in launch.complaints(folder)]
-    print_lines(report.checked(launches, complaints))
+    inspected = [launch.inspect(folder) for folder, launch in launches.items()]
+    complaints = [line for found, _ in inspected for line in found]
+    print_lines(report.checked(complaints, (line for _, unchecked in inspected for line in unchecked)))
     return 1 if complaints else 0

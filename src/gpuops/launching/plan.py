@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.resources
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import read_text
+from gpuops.document import parse_json, read_text
 from gpuops.errors import InputError, TemplateError
 from gpuops.placement import Placement
 from gpuops.render.job import Job
@@ -157,7 +156,7 @@ def read_plan(launch: Path, folder: str, environment: Mapping[str, str]) -> JobP
     if not where.is_file():
         raise TemplateError(f"{launch}: no {SEATS_FILE} here; gpuops render writes it beside the launch files")
     try:
-        document = read_seats(json.loads(read_text(where)), str(where))
+        document = read_seats(parse_json(read_text(where)), str(where))
         scripts = {node["script"]: read_text(launch / node["script"]) for node in document["nodes"] if node["script"]}
         return _plan(document, scripts, folder, (), environment)
     except (ValueError, KeyError, TypeError) as error:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import read_text
+from gpuops.document import parse_json, read_text
 from gpuops.errors import LayoutError
 from gpuops.layout import ModelSpec, read_model, rule_violations
 from gpuops.operations.place import object_to
@@ -38,10 +37,15 @@ def model_of(source: Path | Mapping[str, Any] | None) -> ModelSpec | None:
         return None
     if isinstance(source, Mapping):
         return read_model(dict(source), "the model")
+    return read_model(model_document(source), source.parent.name)
+
+
+def model_document(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a model's ``config.json``; raise `LayoutError` if it holds anything else."""
     try:
-        document = json.loads(read_text(source))
-    except (ValueError, RecursionError) as error:
-        raise LayoutError(f"{source}: not a JSON document: {error}") from error
+        document = parse_json(read_text(file))
+    except ValueError as error:
+        raise LayoutError(f"{file}: not a JSON document: {error}") from error
     if not isinstance(document, dict):
-        raise LayoutError(f"{source}: not a model configuration; expected a JSON object")
-    return read_model(document, source.parent.name)
+        raise LayoutError(f"{file}: not a model configuration; expected a JSON object")
+    return document

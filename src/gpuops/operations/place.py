@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpuops.errors import LayoutError
 from gpuops.layout import RuleViolation, parse_layout, rule_violations
 from gpuops.placement import (
+    LinkSpeeds,
     NodeShape,
     Placement,
     Tier,
@@ -29,17 +30,22 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
     parse_layout(request.layout, request.order, lambda layout: layout.ranks)  # before any node is asked
     work = work.of_inventory()
     shapes, excluded = _nodes(work, request)
+    speeds = speeds_of(_measured(request, shapes))
     if request.replaced:
         from gpuops.operations.replan import replan  # noqa: PLC0415 - it reads launch directories
 
-        return replace(replan(work, request, shapes, speeds_of(_measured(request, shapes))), excluded=excluded)
-    layout = parse_layout(request.layout, request.order, lambda layout: usable_gpus(layout, shapes))
-    object_to(work, rule_violations(layout, gpus_per_domain=largest_domain(shapes) or layout.tp), force=request.force)
-    speeds = speeds_of(_measured(request, shapes))
-    placement = placed(layout, shapes, allow_fewer=request.allow_fewer, force=request.force, speeds=speeds)
+        placement = replan(request, shapes, speeds)
+    else:
+        placement = _placed(work, request, shapes, speeds)
     for note in placement.notes:
         work.note(note)
     return replace(placement, excluded=excluded)
+
+
+def _placed(work: Workspace, request: PlaceRequest, shapes: Sequence[NodeShape], speeds: LinkSpeeds) -> Placement:
+    layout = parse_layout(request.layout, request.order, lambda layout: usable_gpus(layout, shapes))
+    object_to(work, rule_violations(layout, gpus_per_domain=largest_domain(shapes) or layout.tp), force=request.force)
+    return placed(layout, shapes, allow_fewer=request.allow_fewer, force=request.force, speeds=speeds)
 
 
 def _measured(request: PlaceRequest, shapes: Iterable[NodeShape]) -> dict[Tier, float]:

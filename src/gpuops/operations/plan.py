@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import read_text
 from gpuops.errors import LayoutError
 from gpuops.layout import Layout, parse_layout, rule_violations
 from gpuops.operations.health import check_profiles, expected_of, quick_probes, unhealthy
+from gpuops.operations.launch import model_document
 from gpuops.operations.past.baselines import RAIL, WITHIN, measured_here
 from gpuops.operations.past.recall import blamed
 from gpuops.placement import NodeShape, shape_of
@@ -66,13 +65,7 @@ def planned_model(request: PlanRequest) -> TransformerSpec:
     if isinstance(request.model, Mapping):
         return read_config(dict(request.model), "the model")
     path = Path(request.model)
-    try:
-        document = json.loads(read_text(path))
-    except ValueError as error:
-        raise LayoutError(f"{path}: not a JSON document: {error}") from error
-    if not isinstance(document, dict):
-        raise LayoutError(f"{path}: not a model configuration; expected a JSON object")
-    return read_config(document, path.parent.name or path.stem)
+    return read_config(model_document(path), path.parent.name or path.stem)
 
 
 def _training(work: Workspace, model: TransformerSpec, cluster: ClusterSpec, request: PlanRequest) -> TrainingSetup:

@@ -5,12 +5,11 @@ Files are recognized by name, whether a built-in template, a user's template or 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuops.document import YamlNode, parse
+from gpuops.document import YamlNode, parse, parse_json
 from gpuops.errors import DocumentError, did_you_mean
 from gpuops.placement import Placement
 from gpuops.render.rendering import Rendered
@@ -80,8 +79,8 @@ def lint(files: Iterable[Rendered], placement: Placement) -> Iterator[str]:
 
 def _deepspeed_config(text: str, placement: Placement) -> Iterator[str]:
     try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        config = parse_json(text)
+    except ValueError as error:
         yield f": not JSON: {error}"
         return
     if not isinstance(config, dict):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuops.document import parse
+from gpuops.document import parse, parse_json
 from gpuops.errors import DocumentError
 from gpuops.render.rendering import Rendered
 
@@ -72,7 +72,7 @@ def _data(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     is_json = found.path.endswith(".json")
     try:
         wanted, there = (
-            json.loads(file.text) if is_json else parse(file.text, "").plain() for file in (rendered, found)
+            parse_json(file.text) if is_json else parse(file.text, "").plain() for file in (rendered, found)
         )
     except (ValueError, DocumentError) as error:
         yield FileDifference(found.path, f": {'not JSON: ' if is_json else ''}{error}")
@@ -150,7 +150,7 @@ def _python(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     for file in (rendered, found):
         try:
             texts.append(ast.unparse(ast.parse(file.text)))
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
             yield FileDifference(file.path, f": not Python: {error}")
             return
     yield from _lines(found.path, *(map(_unnumbered, text.splitlines()) for text in texts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from gpuops.layout import ModelSpec
 from gpuops.placement import Placement
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.render.checking import lint
-from gpuops.render.comparing import FileDifference, differences
+from gpuops.render.comparing import differences
 from gpuops.render.job import Job
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.seats import seats_file
@@ -58,28 +58,26 @@ class Launch(Result):
 
     def complaints(self, folder: str | Path | None = None) -> list[str]:
         """Return what is wrong in ``folder``, including manual edits and missing files; without one, as rendered."""
-        if folder is None:
-            return list(lint(self.files, self.placement))
-        existing = read_existing(self.files, Path(folder))
-        missing = {file.path for file in self.files} - {file.path for file in existing}
-        found = [*_one_line(missing, "missing; gpuops render writes it"), *lint(existing, self.placement)]
-        found += [str(each) for each in self._differences(Path(folder)) if each.is_checked]
-        return [*(f"{folder}/{complaint}" for complaint in dict.fromkeys(found)), *self.leftovers(folder)]
+        return list(lint(self.files, self.placement)) if folder is None else self.inspect(folder)[0]
 
     def unchecked(self, folder: str | Path) -> list[str]:
         """Return what is in ``folder`` beside what is rendered, which nobody but its author can judge."""
-        added = [f"{folder}/{each}" for each in self._differences(Path(folder)) if not each.is_checked]
-        names = strangers(self.target.files, self._all_files, Path(folder))
-        return [*added, *(f"{folder}/{line}" for line in _one_line(names, "not a file of this target"))]
+        return self.inspect(folder)[1]
 
-    def _differences(self, folder: Path) -> Iterator[FileDifference]:
-        rendered_by_path = {file.path: file for file in self._all_files}
-        for file in read_existing(self._all_files, folder):
-            yield from differences(rendered_by_path[file.path], file)
-
-    @property
-    def _all_files(self) -> tuple[Rendered, ...]:
-        return self.files if self.seats is None else (*self.files, self.seats)
+    def inspect(self, folder: str | Path) -> tuple[list[str], list[str]]:
+        """Return the complaints about ``folder``, and what is unchecked there; its files are read once."""
+        every = self.files if self.seats is None else (*self.files, self.seats)
+        rendered_by_path = {file.path: file for file in every}
+        existing = read_existing(every, Path(folder))
+        different = [each for file in existing for each in differences(rendered_by_path[file.path], file)]
+        missing = {file.path for file in self.files} - {file.path for file in existing}
+        found = [*_one_line(missing, "missing; gpuops render writes it"), *lint(existing, self.placement)]
+        found += [str(each) for each in different if each.is_checked]
+        names = strangers(self.target.files, every, Path(folder))
+        unchecked = [str(each) for each in different if not each.is_checked]
+        unchecked += _one_line(names, "not a file of this target")
+        complaints = [*(f"{folder}/{complaint}" for complaint in dict.fromkeys(found)), *self.leftovers(folder)]
+        return complaints, [f"{folder}/{line}" for line in unchecked]
 
     def leftovers(self, folder: str | Path) -> list[str]:
         """Return a line about files in ``folder`` for nodes that are not in this layout; they may be edited by hand."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuops.render import Launch
@@ -17,11 +17,10 @@ def to_json(launches: Mapping[Path, Launch]) -> str:
     return json.dumps({"schema": "gpuops.launches/1", "launches": documents}, indent=1)
 
 
-def checked(launches: Mapping[Path, Launch], complaints: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong in the folders of the launches, then what was not checked."""
+def checked(complaints: Sequence[str], unchecked: Iterable[str]) -> Iterator[str]:
+    """Yield what is wrong in the folders of launches, then what was not checked."""
     yield from map(clean, complaints or ["no problems"])
-    for folder, launch in launches.items():
-        yield from (f"not checked: {clean(line)}" for line in launch.unchecked(folder))
+    yield from (f"not checked: {clean(line)}" for line in unchecked)
 
 
 def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> Iterator[str]:

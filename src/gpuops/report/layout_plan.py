@@ -25,7 +25,7 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
         yield from page.labelled("", _counts(plan), 0)
         if plan.found.best[0].host_bytes and not plan.cluster.host_bytes:
             needed = f"{_gib(plan.found.best[0].host_bytes)} of host memory in each node"
-            yield from page.labelled("", f"The first layout needs {needed}, of which the size is unknown.", 0)
+            yield from page.labelled("", f"The first layout needs {needed}; how much a node has is unknown.", 0)
     else:
         yield from _without_fit(plan, page)
     if plan.advice and plan.best:
@@ -83,7 +83,7 @@ def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
             f"the closest, {closest.layout}, needs {_gib(closest.gpu_bytes)} of {_gib(plan.cluster.gpu.memory_bytes)}"
         )
         yield from page.labelled("", f"None of {plan.found.scored:,} valid layouts fits: {room}.", 0)
-    yield from page.labelled("", "What would help, each with the least that does:", 0)
+    yield from page.labelled("", "What would help, and how much of it is enough:", 0)
     names = {"gpu": "bigger GPUs", "gpus": "more GPUs", "offload": "CPU and NVMe"}
     rows = [(names[each.what], *_answer(each)) for each in plan.answers]
     yield from page.columns(rows)

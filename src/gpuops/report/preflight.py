@@ -31,7 +31,7 @@ def lines(diagnosis: Diagnosis, page: Page) -> Iterator[str]:
     for checks, nodes in _also_failing(diagnosis).items():
         yield from page.labelled("also failing", clean(f"{fold(nodes)}: {', '.join(checks)}"), 19)
     if diagnosis.also_failing:
-        see = propose("validate", "--limit", ",".join(diagnosis.also_failing))
+        see = propose("validate", "--limit", fold(diagnosis.also_failing))
         yield from page.labelled("", f"this does not prevent the start; to see it: {see}", 19)
     first = diagnosis.causes[0] if diagnosis.causes else None
     if first is None:

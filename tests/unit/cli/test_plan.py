@@ -101,7 +101,7 @@ def test_a_model_too_large_for_any_host_memory_does_not_fit():
 
 def test_offload_names_the_host_memory_that_nobody_knows():
     text = " ".join(run("--params", "70B", "--cluster", "1xrtx-4090").stdout.split())
-    assert "GiB of host memory in each node, of which the size is unknown" in text
+    assert "GiB of host memory in each node; how much a node has is unknown" in text
 
 
 @pytest.mark.parametrize(
@@ -128,3 +128,10 @@ def test_python_gets_estimates():
         best, *_ = cluster.plan(LLAMA, cluster="4xhgx-h100", global_batch=256)
     assert best.fits
     assert best.layout.ranks == 32
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_one_sentence(tmp_path):
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    words = ["plan", "--model", str(tmp_path / "config.json"), "--cluster", "1xhgx-h100"]
+    result = CliRunner().invoke(program, words, standalone_mode=False)
+    assert str(result.exception) == f"{tmp_path}/config.json: not a JSON document: nested too deeply"
