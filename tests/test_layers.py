@@ -15,6 +15,7 @@ FLOORS = {
         (
             "shell",
             "document",
+            "sandbox",
             "secret",
             "content",
             "replacing",
@@ -50,7 +51,7 @@ ONLY_IN = {
     "subprocess": ("transport", "lab", "fabfile"),
     **dict.fromkeys(("redfish", "requests", "urllib3"), ("transport",)),
     "click": ("cli",),
-    "jinja2": ("render", "playbook", "report"),
+    "jinja2": ("sandbox", "render", "playbook", "report"),
     "yaml": ("document",),
     "numpy": ("planner",),
     "pytest": ("testing",),

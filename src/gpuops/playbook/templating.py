@@ -5,14 +5,13 @@ Templates are data: they run in a sandbox on plain values, and an undefined name
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gpuops.document import read_text
+from gpuops.sandbox import sandbox, with_line
 
 
 def fill_template(path: Path, values: Mapping[str, object]) -> str:
@@ -20,32 +19,11 @@ def fill_template(path: Path, values: Mapping[str, object]) -> str:
 
     Only text and numbers are written: a secret would show its mask, and a list Python's notation.
     """
-    environment = ImmutableSandboxedEnvironment(
-        undefined=jinja2.StrictUndefined,
-        finalize=_written,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    environment = sandbox(finalize=_written)
+    return with_line(
+        lambda: environment.from_string(read_text(path)).render(values),
+        lambda line, text: ValueError(f"{path}{f':{line}' if line else ''}: {text}"),
     )
-    try:
-        return environment.from_string(read_text(path)).render(values)
-    except (
-        jinja2.TemplateError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        LookupError,
-        RecursionError,
-        MemoryError,
-    ) as error:
-        line = getattr(error, "lineno", None) or _line_of(error)
-        raise ValueError(f"{path}{f':{line}' if line else ''}: {str(error).rstrip('.')}") from error
-
-
-def _line_of(error: BaseException) -> int | None:
-    """Return the template's line in a traceback; Jinja's frames are called ``<template>``."""
-    frames = reversed(traceback.extract_tb(error.__traceback__))
-    return next((frame.lineno for frame in frames if frame.filename == "<template>"), None)
 
 
 def _written(value: object) -> object:

@@ -14,7 +14,6 @@ from typing import Any, NoReturn, TypeVar
 
 import jinja2
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gpuops.document import read_text
 from gpuops.errors import TemplateError
@@ -22,6 +21,7 @@ from gpuops.layout import ModelSpec
 from gpuops.placement import NodeShape, Placement
 from gpuops.render.job import Job
 from gpuops.render.target import HEAD, Target
+from gpuops.sandbox import sandbox, with_line
 
 Names = Mapping[str, Any]
 T = TypeVar("T")
@@ -89,36 +89,16 @@ def _compiled(environment: jinja2.Environment, source: str, path: Path | None = 
 
 def _with_line(work: Callable[[], T], source: str, path: Path | None) -> T:
     """Do ``work``; its errors become `TemplateError` with the file and line."""
-    try:
-        return work()
-    except (
-        jinja2.TemplateError,
-        TypeError,
-        ValueError,
-        ArithmeticError,
-        LookupError,
-        RecursionError,
-        MemoryError,
-    ) as error:
-        line = getattr(error, "lineno", None) or _line_of(error)
+
+    def error_at(line: int | None, text: str) -> TemplateError:
         where = ":".join(str(part) for part in (path, line) if part is not None)
-        raise TemplateError(f"{where or source[:60]}: {str(error).rstrip('.')}") from error
+        return TemplateError(f"{where or source[:60]}: {text}")
 
-
-def _line_of(error: BaseException) -> int | None:
-    """Return the template's line in a traceback; Jinja's frames are called ``<template>``."""
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == "<template>":
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+    return with_line(work, error_at)
 
 
 def _environment(target: Target) -> jinja2.Environment:
-    environment = ImmutableSandboxedEnvironment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
+    environment = sandbox()
     environment.filters.update(
         sh=lambda word: shlex.quote(str(word)),
         words=lambda words: shlex.join(map(str, words)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuops.render import Launch
@@ -17,10 +17,10 @@ def to_json(launches: Mapping[Path, Launch]) -> str:
     return json.dumps({"schema": "gpuops.launches/1", "launches": documents}, indent=1)
 
 
-def checked(complaints: Sequence[str], unchecked: Iterable[str]) -> Iterator[str]:
-    """Yield what is wrong in the folders of launches, then what was not checked."""
-    yield from map(clean, complaints or ["no problems"])
-    yield from (f"not checked: {clean(line)}" for line in unchecked)
+def checked(inspected: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Iterator[str]:
+    """Yield what is wrong in the folders of launches, then what was not checked; see `Launch.inspect`."""
+    yield from map(clean, [line for complaints, _ in inspected for line in complaints] or ["no problems"])
+    yield from (f"not checked: {clean(line)}" for _, unchecked in inspected for line in unchecked)
 
 
 def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> Iterator[str]:
