@@ -19,7 +19,7 @@ PARTS = tuple(f.name for f in fields(Memory) if f.name not in ("host", "nvme", "
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a layout would do: ``seconds`` of a step by cause, and ``bytes`` on the fullest GPU by part.
+    """What a layout would do: ``seconds`` of a step by cause, and ``memory_bytes`` on the fullest GPU by part.
 
     ``tflops`` are per GPU, counted as ``flops_kind``; ``mfu`` is their fraction of the peak at the job's precision.
     """

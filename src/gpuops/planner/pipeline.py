@@ -27,7 +27,7 @@ class Pass(NamedTuple):
 
 
 class PassTime(NamedTuple):
-    """A task of a stage, and the seconds from the start of the step at which it begins and ends."""
+    """A pass of a stage, and the seconds from the start of the step at which it begins and ends."""
 
     stage: int
     task: Pass
@@ -98,7 +98,7 @@ def simulate_schedule(
         (back / chunks_per_stage, ahead / chunks_per_stage)
         for ahead, back in zip(forward_seconds, backward_seconds, strict=True)
     ]
-    orders = [tasks_in_order(kind, stage, stages, micro_batches, chunks_per_stage) for stage in range(stages)]
+    orders = [passes_in_order(kind, stage, stages, micro_batches, chunks_per_stage) for stage in range(stages)]
     return Schedule(kind, stages, micro_batches, chunks_per_stage, _run(orders, durations, p2p_seconds))
 
 
@@ -115,8 +115,8 @@ def _check(kind: ScheduleKind, stages: int, micro_batches: int, chunks: int) -> 
         raise LayoutError(f"{stages} stages with {micro_batches} micro-batches are too many to simulate")
 
 
-def tasks_in_order(kind: ScheduleKind, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> list[Pass]:
-    """Return the tasks of ``stage``, in the order in which it works on them."""
+def passes_in_order(kind: ScheduleKind, stage: int, stages: int, micro_batches: int, chunks: int = 1) -> list[Pass]:
+    """Return the passes of ``stage``, in the order in which it works on them."""
     ahead = [_task(number, stages, chunks, is_forward=True) for number in range(micro_batches * chunks)]
     back = [_task(number, stages, chunks, is_forward=False) for number in range(micro_batches * chunks)]
     if kind == "gpipe":
@@ -133,7 +133,7 @@ def _warm_up(stage: int, stages: int, chunks: int) -> int:
 
 
 def _task(number: int, stages: int, chunks: int, *, is_forward: bool) -> Pass:
-    """Return the task with ``number``: each chunk takes as many micro-batches in a row as there are stages."""
+    """Return the pass with ``number``: each chunk takes as many micro-batches in a row as there are stages."""
     if chunks == 1:
         return Pass(number, 0, is_forward)
     group, rest = divmod(number, stages * chunks)
@@ -170,7 +170,7 @@ def _run(
 def _needed(
     stage: int, task: Pass, stages: int, chunks: int, p2p_seconds: float
 ) -> tuple[tuple[int, Pass] | None, float]:
-    """Return the task of another stage, or of this one, that must be done before, and how long its data travels."""
+    """Return the pass of another stage, or of this one, that must be done before, and how long its data travels."""
     step = -1 if task.is_forward else 1
     first, last = (0, stages - 1) if task.is_forward else (stages - 1, 0)
     if stage != first:
