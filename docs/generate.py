@@ -121,7 +121,8 @@ def _option(option: click.Option) -> str:
     default = (
         f"Default: {option.default}." if option.show_default and isinstance(option.default, (str, int, float)) else ""
     )
-    return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
+    required = "Required." if option.required else ""
+    return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default, required)))}".rstrip(": ")
 
 
 def _no_command() -> None:
