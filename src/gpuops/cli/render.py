@@ -36,7 +36,8 @@ class _Render(WithWords):
               help="Directory for the files; several targets get a subdirectory each.")  # fmt: skip
 @click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
 @click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job.")
-@click.option("--port", metavar="PORT", type=_port, default=29500, show_default=True, help="Port of the rendezvous.")
+@click.option("--master", metavar="ADDRESS", default="", help="Address of the rendezvous (that of the first node).")
+@click.option("--port", metavar="PORT", type=_port, help="Port of the rendezvous (one for each job).")
 @click.option("--check", is_flag=True, help="Write nothing; compare the existing files with what would be written.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as one JSON document as well.")

@@ -18,10 +18,8 @@ from gpuops.operations.health import (
     unhealthy_node,
 )
 from gpuops.operations.past.recall import blamed, recall
-from gpuops.placement import NodeShape, shape_of
-from gpuops.probes.host.pcie import pcie
+from gpuops.placement import SHAPE_PROBES, NodeShape, shape_of
 from gpuops.probes.nvidia.presence import NO_GPU
-from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Unknown
 from gpuops.reasons import Excluded
 from gpuops.requests import PlaceRequest
@@ -82,7 +80,7 @@ def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], d
         shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
         return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles), waivers))
 
-    gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
+    gathered = work.nodes.read(quick_probes(catalogue, *SHAPE_PROBES), candidate, facts=request.facts)
     gathered.raise_if_interrupted()
     unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()}, waivers)
     return {node: each.shape for node, each in gathered.values.items()}, {**gathered.excluded, **unhealthy}

@@ -11,7 +11,7 @@ from gpuops.errors import LayoutError
 from gpuops.layout import ModelSpec, read_model, rule_violations
 from gpuops.operations.place import object_to
 from gpuops.placement import largest_domain
-from gpuops.render import Job, Launch, environment_of, launch_for
+from gpuops.render import Job, Launch, environment_of, launch_for, port_of
 from gpuops.requests import RenderRequest
 from gpuops.workspace import Workspace
 
@@ -27,7 +27,8 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
     object_to(work, [violation for violation in violations if violation not in general], force=request.force)
     script, *arguments = request.command or ("train.py",)
     environment = environment_of(placement, target.engine)
-    job = Job(script, tuple(arguments), request.name, request.port, environment)
+    port = request.port or target.port or port_of(request.name, placement)
+    job = Job(script, tuple(arguments), request.name, port, environment, request.master)
     return launch_for(target, placement, job, model)
 
 
