@@ -305,6 +305,7 @@ class FixRequest(Request["Repair"]):
     force: bool = False
     save_run: bool = True
     bundle: bool = True
+    break_lock: bool = False
 
 
 @dataclass(frozen=True)
