@@ -121,7 +121,9 @@ def _option(option: click.Option) -> str:
     default = (
         f"Default: {option.default}." if option.show_default and isinstance(option.default, (str, int, float)) else ""
     )
-    return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
+    required = "Required." if option.required else ""
+    about = " ".join(filter(None, (option.help, default, required)))
+    return f"- `{', '.join(option.opts)}{value}`: {about}".rstrip(": ")
 
 
 def _no_command() -> None:
