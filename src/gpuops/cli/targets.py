@@ -18,7 +18,7 @@ def command() -> None:
 @command.command("list")
 @shows("table", "json")
 def list_(output: Output) -> None:
-    """List the launch targets, and those that are kept for old code.
+    """List the launch targets, current ones and those for old code.
 
     A directory in the templates/ directory of your project hides the built-in target of the same name.
     """
