@@ -234,6 +234,7 @@ class PlanRequest(Request["LayoutPlan"]):
 class RenderRequest(Request["Launch"]):
     """Files that start ``command`` on ``placement`` with the launch ``target``.
 
+    ``image`` is the container image of the job, and ``mounts`` are directories of the node in it: ``SOURCE:TARGET``.
     The ranks meet at ``port`` of ``master``, by default at a port of the job's own on its first node.
     """
 
@@ -244,6 +245,8 @@ class RenderRequest(Request["Launch"]):
     port: int | None = None
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
     force: bool = False
+    image: str = ""
+    mounts: Sequence[str] = ()
     master: str = ""
 
 
@@ -313,6 +316,7 @@ class FixRequest(Request["Repair"]):
     force: bool = False
     save_run: bool = True
     bundle: bool = True
+    break_lock: bool = False
 
 
 @dataclass(frozen=True)

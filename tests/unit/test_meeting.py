@@ -13,7 +13,7 @@ from gpuops.placement.network import networks_of
 from gpuops.probes.network.addresses import Address
 from gpuops.probes.network.gids import Gid
 from gpuops.probing import Unknown
-from gpuops.render import Job, environment_of, find_target, launch_for, port_of
+from gpuops.render import Job, environment_of, find_target, launch_for, own_port
 
 GPUS = tuple(GpuShape(n, f"GPU-{n}", "", 0, f"mlx5_{n}", 0) for n in range(2))
 LINKS = {(0, 1): "NV18", (1, 0): "NV18"}
@@ -127,7 +127,7 @@ def test_an_interface_belongs_to_the_fabric_by_its_name_or_its_guid(listed, gid,
 
 def rendered(target, *nodes, name="train"):
     placement = place(parse_layout(f"dp={2 * len(nodes)}"), nodes)
-    job = Job("train.py", (), name, port_of(name, placement), environment_of(placement, "other"))
+    job = Job("train.py", (), name, own_port(name, placement), environment_of(placement, "other"))
     return {file.path: file.text for file in launch_for(find_target(target), placement, job).files}
 
 
@@ -169,7 +169,7 @@ def test_two_jobs_have_two_ports_and_one_job_always_the_same():
     assert words[0]["--rdzv-endpoint"] != words[1]["--rdzv-endpoint"]
     assert [word["--rdzv-id"].rpartition("-")[0] for word in words] == ["train", "tune"]
     placement = place(parse_layout("dp=4"), nodes)
-    ports = {port_of(f"job{number}", placement) for number in range(100)}
+    ports = {own_port(f"job{number}", placement) for number in range(100)}
     assert min(ports) >= 20_000
     assert max(ports) < 28_000, "below NCCL's own and the kernel's ephemeral ports"
     assert len(ports) > 90

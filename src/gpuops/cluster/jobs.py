@@ -100,10 +100,15 @@ class Jobs(Calls):
         port: int | None = None,
         model: Path | Mapping[str, Any] | None = None,
         force: bool = False,
+        image: str = "",
+        mounts: Sequence[str] = (),
         master: str = "",
     ) -> Launch:
-        """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`."""
-        return self.ask(RenderRequest(placement, target, command, name, port, model, force, master=master))
+        """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`.
+
+        A target that runs containers takes the ``image``, and ``mounts`` as ``SOURCE:TARGET``.
+        """
+        return self.ask(RenderRequest(placement, target, command, name, port, model, force, image, mounts, master))
 
     def launch(
         self,

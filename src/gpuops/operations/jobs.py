@@ -19,7 +19,7 @@ from gpuops.launching.plan import JobPlan, interpreted, plan_of, read_plan
 from gpuops.launching.running import RunningJob
 from gpuops.nodes import this_machine
 from gpuops.operations.preflight import diagnose
-from gpuops.render import Job, environment_of, port_of
+from gpuops.render import Job, environment_of, own_port
 from gpuops.requests import LaunchRequest
 from gpuops.shell import Command
 from gpuops.transport.local import open_local
@@ -60,8 +60,8 @@ def _plan(request: LaunchRequest) -> JobPlan:
         raise InputError("launch needs a placement")
     script, *arguments = request.command
     environment = tuple(own for own in environment_of(request.placement, "other") if own.name != _THREADS)
-    port = request.port or port_of(request.name, request.placement)
-    job = Job(script, tuple(arguments), request.name, port, environment, request.master)
+    port = request.port or own_port(request.name, request.placement)
+    job = Job(script, tuple(arguments), request.name, port, environment, master=request.master)
     return plan_of(request.placement, job, request.workdir or str(Path.cwd()), settings)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpuops.errors import TemplateError
@@ -12,6 +12,7 @@ from gpuops.layout import Engine
 from gpuops.placement import Meeting, NodeShape, Placement, meeting_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_MOUNT = re.compile(r"/[^\s:,]*:/[^\s:,]*")
 _FIRST_PORT, _PORTS = 20_000, 8_000
 """The ports of jobs: above those of most services, and below NCCL's own (28028) and the kernel's ephemeral ones."""
 
@@ -41,7 +42,11 @@ class Job:
 
     An empty ``master`` is the first node, at its address in the network of the job (see `gpuops.placement.meeting_of`).
 
-    Raise `TemplateError` for a name or a script that is not one printable line: both appear in comments and file names.
+    ``image`` is the container image that holds the script (empty: that of the template, or none), and ``mounts`` are
+    directories of the node in the container, as ``SOURCE:TARGET``.
+
+    Raise `TemplateError` for a name, a script or an image that is not one printable line: they appear in comments and
+    file names. Raise it for a mount that a launcher would split elsewhere.
     """
 
     script: str = "train.py"
@@ -49,12 +54,17 @@ class Job:
     name: str = "train"
     port: int = 29500
     env: tuple[Env, ...] = ()
+    image: str = ""
+    mounts: tuple[str, ...] = ()
     master: str = ""
 
     def __post_init__(self) -> None:
-        for what, text in (("name", self.name), ("script", self.script)):
+        for what, text in (("name", self.name), ("script", self.script), ("image", self.image)):
             if not text.isprintable():
                 raise TemplateError(f"the job's {what} must be one line of printable text, found {text!r}")
+        for mount in self.mounts:
+            if not _MOUNT.fullmatch(mount):
+                raise TemplateError(f"a mount must be two full paths, such as /data:/data, found {mount!r}")
 
 
 def master_of(job: Job, placement: Placement) -> str:
@@ -67,17 +77,21 @@ def identity_of(name: str, placement: Placement) -> str:
 
     It is the same whenever the job is rendered, and depends on the name, the layout and the nodes.
     """
-    return f"{name}-{_digest(name, placement):08x}"
+    return f"{name}-{_digest(name, str(placement.layout), (node.name for node in placement.nodes)):08x}"
 
 
-def port_of(name: str, placement: Placement) -> int:
+def port_of(name: str, layout: str, nodes: Iterable[str]) -> int:
     """Return the TCP port of the job's rendezvous: from the same values, and below the kernel's own range (32768)."""
-    return _FIRST_PORT + _digest(name, placement) % _PORTS
+    return _FIRST_PORT + _digest(name, layout, nodes) % _PORTS
 
 
-def _digest(name: str, placement: Placement) -> int:
-    words = (name, str(placement.layout), *(node.name for node in placement.nodes))
-    return zlib.crc32("\0".join(words).encode())
+def _digest(name: str, layout: str, nodes: Iterable[str]) -> int:
+    return zlib.crc32("\0".join((name, layout, *nodes)).encode())
+
+
+def own_port(name: str, placement: Placement) -> int:
+    """Return `port_of` the job on its nodes."""
+    return port_of(name, str(placement.layout), (node.name for node in placement.nodes))
 
 
 def environment_of(placement: Placement, engine: Engine) -> tuple[Env, ...]:

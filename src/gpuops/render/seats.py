@@ -34,6 +34,10 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "axes": [[axis, getattr(layout, axis)] for axis in layout.order.split("-") if axis != "ep"],
         "master": master_of(job, placement),
         "port": job.port,
+        "chosen_master": job.master,
+        "image": job.image,
+        "mounts": list(job.mounts),
+        "command": [job.script, *job.args],
         "start": start,
         "nodes": [
             {
