@@ -41,6 +41,14 @@ def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
     return text
 
 
+def pattern_of(ctx: click.Context, param: object, text: str | None) -> str | None:
+    """Return the pattern ``text``; `click.BadParameter` if it is a layout and the command has an option for one."""
+    has_layout = any(each.name == "layout" for each in ctx.command.params)
+    if has_layout and re.match(r"(tp|cp|ep|dp|pp)=", text or ""):
+        raise click.BadParameter(f'"{text}" is a layout; use --layout {text}')
+    return not_empty(ctx, param, text)
+
+
 def one_inventory(ctx: object, param: object, given: tuple[str, ...]) -> str | None:
     """Return the only inventory; `click.UsageError` if there are several: the last alone would be used."""
     if len(given) > 1:
@@ -164,3 +172,18 @@ _REPLACED = click.option("--replace", "replaced", callback=words_of, metavar="HO
     help="Replace these lost nodes of --of by the best spares; all other ranks stay.")  # fmt: skip
 _LAUNCH_DIRECTORY = click.option("--of", "earlier", type=click.Path(path_type=Path, file_okay=False),
     default=Path("launch"), show_default=True, metavar="DIR", help="The launch directory of --replace.")  # fmt: skip
+
+
+def describes_job(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that describe the job of launch files: ``name``, ``port``, ``image`` and ``mounts``."""
+    options = (
+        click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job."),
+        click.option("--port", metavar="PORT", type=click.IntRange(1024, 65535), default=29500, show_default=True,
+                     help="Port of the rendezvous."),
+        click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
+        click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,
+                     help="Directory of the nodes in the container; repeatable."),
+    )  # fmt: skip
+    for option in reversed(options):
+        option(verb)
+    return verb
