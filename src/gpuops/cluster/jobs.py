@@ -54,6 +54,7 @@ class Jobs(Calls):
         top: int = 5,
         all_nodes: bool = False,
         facts: Mapping[str, Facts] | None = None,
+        max_age: float = 600.0,
     ) -> LayoutPlan:
         """Return the fastest layouts of ``model`` on these hosts, or on a catalogue's ``cluster``; see `PlanRequest`.
 
@@ -61,7 +62,7 @@ class Jobs(Calls):
         """
         job = PlanRequest(model, sizes, cluster, global_batch, sequence, precision, optimizer, framework)
         asked = replace(job, strategy=strategy, why_not=why_not, against=against, explain=explain)
-        return self.ask(replace(asked, top=top, all_nodes=all_nodes, facts=facts))
+        return self.ask(replace(asked, top=top, all_nodes=all_nodes, facts=facts, max_age=max_age))
 
     def place(
         self,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuops.planner.estimate import Estimate
+from gpuops.planner.price import Price
 from gpuops.planner.search import WayOut
 from gpuops.report.page import Page, clean
 from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
 
 _GIB = 1 << 30
+_LEAST = 0.0005
+"""The fraction of a step from which on a difference is shown: half of the last digit."""
 _HEADINGS = ("step", "tokens/s", "MFU", "GPU", "most time", "layout")
 _CAUSES = {"gemm": "matrix products", "p2p": "sending between stages"}
 _KINDS = {"model": "model FLOPs, whole attention", "model_causal": "model FLOPs, half the attention"}
@@ -26,6 +29,8 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
         if plan.found.best[0].host_bytes and not plan.cluster.host_bytes:
             needed = f"{_gib(plan.found.best[0].host_bytes)} of host memory in each node"
             yield from page.labelled("", f"The first layout needs {needed}; how much a node has is unknown.", 0)
+        for price in plan.prices:
+            yield from page.labelled("", _priced(price), 0)
     else:
         yield from _without_fit(plan, page)
     if plan.advice and plan.best:
@@ -76,6 +81,16 @@ def _counts(plan: LayoutPlan) -> str:
     )
 
 
+def _priced(price: Price) -> str:
+    sick = price.sick
+    costs = "costs this job" if price.is_used else "is left out; it would cost this job"
+    times = f"{_seconds(price.step_seconds)} instead of {_seconds(price.healthy_seconds)}"
+    found = f"{sick.name} at {sick.gb_per_s:.3g} of {sick.expected_gb_per_s:.3g} GB/s"
+    if price.fraction < _LEAST:
+        return clean(f"{found} {costs} nothing: other links and the GPUs take the time.")
+    return clean(f"{found} {costs} {100 * price.fraction:.{1 if price.fraction < 0.1 else 0}f} % a step ({times}).")
+
+
 def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
     closest = plan.found.closest
     if closest:
@@ -114,7 +129,7 @@ def _told(each: Compared, best: Estimate | None) -> str:
 def _against(estimate: Estimate, best: Estimate) -> str:
     """Return how much slower ``estimate`` is, and the causes that cost it most."""
     more = estimate.step_seconds / best.step_seconds - 1
-    if more < 0.0005:
+    if more < _LEAST:
         return "as fast as the best"
     lost = {name: estimate.seconds[name] - best.seconds[name] for name in estimate.seconds}
     worst = sorted(lost, key=lambda name: -lost[name])[:2]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpuops.planner.estimate import Estimate
     from gpuops.planner.hardware import ClusterSpec
     from gpuops.planner.model import TransformerSpec
+    from gpuops.planner.price import Price
     from gpuops.planner.search import Found, WayOut
     from gpuops.planner.training import TrainingSetup
 
@@ -37,7 +38,10 @@ class Advice:
 
 @dataclass(frozen=True)
 class LayoutPlan(Result):
-    """Layouts of ``model`` on ``cluster``, the fastest first; ``answers`` say what would help if none fits."""
+    """Layouts of ``model`` on ``cluster``, the fastest first; ``answers`` say what would help if none fits.
+
+    ``prices`` say what each part that was measured to be slow costs the fastest layout.
+    """
 
     SCHEMA: ClassVar[str] = "gpuops.layout-plan/1"
     model: TransformerSpec
@@ -48,6 +52,7 @@ class LayoutPlan(Result):
     advice: tuple[Advice, ...] = ()
     answers: tuple[WayOut, ...] = ()
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    prices: tuple[Price, ...] = ()
     interrupted: bool = False
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -85,6 +90,12 @@ class LayoutPlan(Result):
                 {"what": each.what, "change": each.change,
                  "estimate": estimate_document(each.estimate) if each.estimate else None}
                 for each in self.answers
+            ],
+            "prices": [
+                {"node": each.sick.node, "part": each.sick.part, "used": each.is_used,
+                 "gb_per_s": each.sick.gb_per_s, "expected_gb_per_s": each.sick.expected_gb_per_s,
+                 "step_seconds": each.step_seconds, "healthy_seconds": each.healthy_seconds}
+                for each in self.prices
             ],
         }  # fmt: skip
 
