@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import layout_of, sizes_of
+from gpuops.cli._asking import lasts, layout_of, sizes_of
 from gpuops.cli._options import OPTIONS, carry_out, reaches
 from gpuops.cli._terminal import Command, Output, exits, shows
 from gpuops.requests import PlanRequest
@@ -66,6 +66,7 @@ _count = click.IntRange(1)
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="Layouts to show.")
 @OPTIONS["all_nodes"]
 @OPTIONS["max_age"]
+@lasts
 @shows("table", "json")
 @reaches(saved=True, saved_inventory=True)
 @exits(failed="no layout fits")

@@ -11,6 +11,7 @@ from gpuops.errors import LayoutError
 from gpuops.layout import Layout, parse_layout, rule_violations
 from gpuops.operations.launch import model_document
 from gpuops.operations.planning.machines import Machines, machines_of
+from gpuops.operations.planning.outlook import check_work, outlook_of
 from gpuops.planner.estimate import Estimate
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.model import TransformerSpec, from_sizes
@@ -33,12 +34,14 @@ _LONGEST = 8192
 
 def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     """Search the layouts of a model; raise `LayoutError` for a model, a cluster or a condition that is not possible."""
+    check_work(request)
     model = planned_model(request)
     strategy = strategy_named(request.strategy) if request.strategy else None
     machines = machines_of(work, request)
     cluster = machines.cluster
     training = _training(work, model, cluster, request)
-    found = search(model, cluster, training, limits=_limits(strategy), top=request.top)
+    limits = _limits(strategy)
+    found = search(model, cluster, training, limits=limits, top=request.top)
     job = (model, cluster, training)
     compared = [_conditions(*job, text) for text in request.why_not]
     compared += [_conditions(*job, request.against)] if request.against else []
@@ -47,15 +50,14 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
         found,
         tuple(compared),
         tuple(_advice(*job, found)) if request.explain else (),
-        () if found.best else tuple(ways_out(*job, limits=_limits(strategy))),
+        () if found.best else tuple(ways_out(*job, limits=limits)),
         machines.excluded,
         _prices(model, machines, training, found),
+        outlook_of(work, request, machines, model, training, found.best[0], limits) if found.best else None,
     )
 
 
-def _prices(
-    model: TransformerSpec, machines: Machines, training: TrainingSetup, found: Found
-) -> tuple[Price, ...]:
+def _prices(model: TransformerSpec, machines: Machines, training: TrainingSetup, found: Found) -> tuple[Price, ...]:
     """Return what each sick part costs the fastest layout."""
     if not found.best or not machines.sick:
         return ()
