@@ -122,7 +122,8 @@ def _option(option: click.Option) -> str:
         f"Default: {option.default}." if option.show_default and isinstance(option.default, (str, int, float)) else ""
     )
     required = "Required." if option.required else ""
-    return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default, required)))}".rstrip(": ")
+    about = " ".join(filter(None, (option.help, default, required)))
+    return f"- `{', '.join(option.opts)}{value}`: {about}".rstrip(": ")
 
 
 def _no_command() -> None:

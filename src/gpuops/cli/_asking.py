@@ -41,6 +41,14 @@ def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
     return text
 
 
+def pattern_of(ctx: click.Context, param: object, text: str | None) -> str | None:
+    """Return the pattern ``text``; `click.BadParameter` if it is a layout and the command has an option for one."""
+    has_layout = any(each.name == "layout" for each in ctx.command.params)
+    if has_layout and re.match(r"(tp|cp|ep|dp|pp)=", text or ""):
+        raise click.BadParameter(f'"{text}" is a layout; use --layout {text}')
+    return not_empty(ctx, param, text)
+
+
 def one_inventory(ctx: object, param: object, given: tuple[str, ...]) -> str | None:
     """Return the only inventory; `click.UsageError` if there are several: the last alone would be used."""
     if len(given) > 1:

@@ -180,10 +180,12 @@ def _(result: Measurement, run: RunRecord, hosts: Mapping[str, Host]) -> RunReco
 
 
 def _load(measurement: Measurement) -> str:
-    """Return what was measured if it was not an all-reduce of the usual payload, with which nothing else compares."""
-    evidence = measurement.evidence
-    usual = evidence.operation == "all_reduce" and evidence.size_bytes is None
-    return "" if usual else f"{evidence.operation} of {evidence.size_bytes or 'usual'} bytes"
+    """Return what was measured, and how, if it was not the usual payload's all-reduce over NCCL: nothing compares."""
+    evidence, engine = measurement.evidence, measurement.engine
+    if evidence.operation == "all_reduce" and evidence.size_bytes is None and engine != "tcp":
+        return ""
+    payload = f"{evidence.size_bytes} bytes" if evidence.size_bytes else "the usual payload"
+    return f"{evidence.operation} of {payload} by {engine}"
 
 
 def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:

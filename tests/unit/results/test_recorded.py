@@ -124,3 +124,19 @@ def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():
 @pytest.mark.parametrize("result", [object(), "text", None])
 def test_other_results_are_not_kept(result):
     assert record(result, RUN, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "operation", "size_bytes", "level"),
+    [
+        ("nccl", "all_reduce", None, ""),
+        ("nccl-tests", "all_reduce", None, ""),
+        ("tcp", "all_reduce", None, "all_reduce of the usual payload by tcp"),
+        ("nccl", "all_gather", None, "all_gather of the usual payload by nccl"),
+        ("nccl", "all_reduce", 8, "all_reduce of 8 bytes by nccl"),
+    ],
+)
+def test_what_nothing_else_compares_with_has_a_level(engine, operation, size_bytes, level):
+    fabric = build_fabric(Cabling(2, 2, unit=2, leaves=2))
+    evidence = Evidence(fabric, operation=operation, size_bytes=size_bytes)
+    assert record(Measurement(evidence, Blame(), engine), RUN, {}).level == level
