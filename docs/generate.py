@@ -318,6 +318,7 @@ def launch_targets() -> Iterator[str]:
     """Yield every built-in launch target: its description, its files, its rank orders, the layouts that it refuses."""
     for target in _BUILT_IN.targets().values():
         yield from ("", f"## {target.name}", "", target.about, "")
+        yield from ([f"- kept for old code; use {target.instead}"] if target.instead else [])
         yield f"- writes: {', '.join(f'`{path}`' for path in target.files)}"
         yield from ([f"- start: `{abridged(target.start)}`"] if target.start else [])
         yield from ([f"- rank order: {' or '.join(f'`{order}`' for order in target.orders)}"] if target.orders else [])

@@ -240,7 +240,10 @@ class PlanRequest(Request["LayoutPlan"]):
 
 @dataclass(frozen=True)
 class RenderRequest(Request["Launch"]):
-    """Files that start ``command`` on ``placement`` with the launch ``target``."""
+    """Files that start ``command`` on ``placement`` with the launch ``target``.
+
+    ``image`` is the container image of the job, and ``mounts`` are directories of the node in it: ``SOURCE:TARGET``.
+    """
 
     placement: Placement
     target: str
@@ -249,6 +252,8 @@ class RenderRequest(Request["Launch"]):
     port: int = 29500
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
     force: bool = False
+    image: str = ""
+    mounts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -313,6 +318,7 @@ class FixRequest(Request["Repair"]):
     force: bool = False
     save_run: bool = True
     bundle: bool = True
+    break_lock: bool = False
 
 
 @dataclass(frozen=True)

@@ -202,3 +202,18 @@ _LENGTH = (
     click.option("--repair-time", "repair_seconds", callback=seconds_of, default="48h", show_default=True,
         metavar="TIME", help="How long a failed node is away."),
 )  # fmt: skip
+
+
+def describes_job(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that describe the job of launch files: ``name``, ``port``, ``image`` and ``mounts``."""
+    options = (
+        click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job."),
+        click.option("--port", metavar="PORT", type=click.IntRange(1024, 65535), default=29500, show_default=True,
+                     help="Port of the rendezvous."),
+        click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
+        click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,
+                     help="Directory of the nodes in the container; repeatable."),
+    )  # fmt: skip
+    for option in reversed(options):
+        option(verb)
+    return verb

@@ -108,9 +108,14 @@ class Jobs(Calls):
         port: int = 29500,
         model: Path | Mapping[str, Any] | None = None,
         force: bool = False,
+        image: str = "",
+        mounts: Sequence[str] = (),
     ) -> Launch:
-        """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`."""
-        return self.ask(RenderRequest(placement, target, command, name, port, model, force))
+        """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`.
+
+        A target that runs containers takes the ``image``, and ``mounts`` as ``SOURCE:TARGET``.
+        """
+        return self.ask(RenderRequest(placement, target, command, name, port, model, force, image, mounts))
 
     def launch(
         self,
