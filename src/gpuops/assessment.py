@@ -48,7 +48,17 @@ def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile
     For saved facts without an inventory, the profile is the one that was saved with them.
     """
     named = next((p for p in profiles if p.name == (host.profile or facts.profile)), None)
-    profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
+    return _as_declared(host, named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE))
+
+
+def profile_for(host: Host, gpu_name: str, gpus: int, profiles: Sequence[Profile]) -> Profile:
+    """Return the profile of ``host`` where no more is known of it than its GPUs: as `profile_of`, without facts."""
+    named = next((p for p in profiles if p.name == host.profile), None)
+    return _as_declared(host, named or (detect(gpu_name, gpus, profiles) if host.profile is None else NO_PROFILE))
+
+
+def _as_declared(host: Host, profile: Profile) -> Profile:
+    """Return ``profile`` with what the inventory declares of ``host``."""
     rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
     power = {} if host.power is None else {"power.declared": host.power}
     rack = {_RACK: host.rack} if host.rack else {}
