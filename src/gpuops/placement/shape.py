@@ -48,9 +48,9 @@ class NodeShape:
     """One node. ``leaves`` are the switches that its ports are cabled to, sorted: nodes that share them are one unit.
 
     ``domain`` is the NVLink domain that spans nodes (an NVL72 rack), else the node's own name. ``links`` holds how two
-    GPUs, by index, are connected: NV18, PIX, …, SYS. ``login`` are options of ``ssh_config``. ``networks`` are those
-    that it has an address in; ``job_address`` and ``job_interface`` are what the inventory declares (empty: nothing).
-    ``cores`` is the number of its physical cores, None if unknown.
+    GPUs, by index, are connected: NV18, PIX, …, SYS. ``gpu_name`` is the model of its GPUs, if known. ``login`` are
+    options of ``ssh_config``. ``networks`` are those that it has an address in; ``job_address`` and ``job_interface``
+    are what the inventory declares (empty: nothing). ``cores`` is the number of its physical cores, None if unknown.
     """
 
     name: str
@@ -60,6 +60,7 @@ class NodeShape:
     rack: str | None
     domain: str
     links: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False, repr=False)
+    gpu_name: str = ""
     login: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     networks: tuple[Network, ...] = ()
     job_address: str = ""
@@ -124,6 +125,7 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         host.rack,
         _domain(host.name, usable),
         _links(matrix),
+        next((gpu.name or "" for gpu in usable), ""),
         networks=networks_of(facts, {gpu.nic for gpu in gpus if gpu.nic}),
         cores=_cores(facts),
     )

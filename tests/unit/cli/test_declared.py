@@ -13,6 +13,7 @@ from gpuops.cli.place import command as place
 from gpuops.cli.render import command as render
 from gpuops.errors import DocumentError, LayoutError, PatternError
 from gpuops.inventory.declared import declared_gpus
+from gpuops.render import port_of
 
 PRINTS_ITS_WORDS = """#!/bin/bash
 printf '%s\\n' "$CUDA_VISIBLE_DEVICES" "$@"
