@@ -210,7 +210,7 @@ class PlanRequest(Request["LayoutPlan"]):
     """Fastest layouts of a model: ``model`` is a ``config.json`` or its content; without it, ``sizes`` says its sizes.
 
     ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used. ``why_not``
-    and ``against`` are layouts to compare with.
+    and ``against`` are layouts to compare with. ``calibration`` is a file of ``gpuops plan calibrate``.
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
@@ -227,6 +227,7 @@ class PlanRequest(Request["LayoutPlan"]):
     explain: bool = False
     top: int = 5
     all_nodes: bool = False
+    calibration: Path | None = None
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
 
 

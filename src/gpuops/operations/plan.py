@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpuops.document import load
 from gpuops.errors import LayoutError
 from gpuops.layout import Layout, parse_layout, rule_violations
 from gpuops.operations.health import check_profiles, expected_of, quick_probes, unhealthy
@@ -14,6 +15,8 @@ from gpuops.operations.launch import model_document
 from gpuops.operations.past.baselines import RAIL, WITHIN, measured_here
 from gpuops.operations.past.recall import blamed
 from gpuops.placement import NodeShape, shape_of
+from gpuops.planner.calibration_file import read_calibration
+from gpuops.planner.constants import PRIORS, Constants
 from gpuops.planner.estimate import Estimate
 from gpuops.planner.hardware import ClusterSpec, from_catalogue, from_nodes
 from gpuops.planner.model import TransformerSpec, from_sizes
@@ -44,16 +47,17 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     strategy = strategy_named(request.strategy) if request.strategy else None
     cluster, excluded = cluster_of(work, request)
     training = _training(work, model, cluster, request)
-    found = search(model, cluster, training, limits=_limits(strategy), top=request.top)
+    cluster, constants = _calibrated(work, cluster, request)
+    found = search(model, cluster, training, limits=_limits(strategy), top=request.top, constants=constants)
     job = (model, cluster, training)
-    compared = [_conditions(*job, text) for text in request.why_not]
-    compared += [_conditions(*job, request.against)] if request.against else []
+    compared = [_conditions(*job, constants, text) for text in request.why_not]
+    compared += [_conditions(*job, constants, request.against)] if request.against else []
     return LayoutPlan(
         *job,
         found,
         tuple(compared),
-        tuple(_advice(*job, found)) if request.explain else (),
-        () if found.best else tuple(ways_out(*job, limits=_limits(strategy))),
+        tuple(_advice(*job, constants, found)) if request.explain else (),
+        () if found.best else tuple(ways_out(*job, limits=_limits(strategy), constants=constants)),
         excluded,
     )
 
@@ -78,6 +82,17 @@ def _training(work: Workspace, model: TransformerSpec, cluster: ClusterSpec, req
         work.note(f"{gpu.name} has no bf16 in its tensor cores: planned with fp16")
         precision = "fp16"
     return TrainingSetup(sequence, batch, precision, request.optimizer, request.framework)
+
+
+def _calibrated(work: Workspace, cluster: ClusterSpec, request: PlanRequest) -> tuple[ClusterSpec, Constants]:
+    """Return the cluster with the source of its constants, and these: the priors, or those of the calibration."""
+    if request.calibration is None:
+        return cluster, PRIORS
+    calibration, gpu = read_calibration(load(request.calibration)), cluster.gpu.name
+    if gpu not in calibration.factors:
+        work.note(f"{request.calibration}: no run on {gpu} is in it, so its constants are used without a factor")
+    sources = {**cluster.sources, "constants": f"constants calibrated by {request.calibration}"}
+    return replace(cluster, sources=sources), calibration.constants_on(gpu)
 
 
 def _limits(strategy: Strategy | None) -> Mapping[str, tuple[Any, ...]]:
@@ -131,14 +146,16 @@ def _as_measured(work: Workspace, cluster: ClusterSpec, nodes: list[str]) -> Clu
     return cluster
 
 
-def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, text: str) -> Compared:
+def _conditions(
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, constants: Constants, text: str
+) -> Compared:
     """Return the best layout with the degrees of ``text``, or the rule that they break."""
     wanted = parse_layout(text)
     words = [word.partition("=")[0].replace("-", "_") for word in text.replace(",", " ").split()]
     names = [{"gas": "chunks", "sp": "sequence_parallel"}.get(word, word) for word in words]
     limits = {name: (getattr(wanted, name),) for name in names if name != "sequence_parallel"}
     try:
-        found = search(model, cluster, training, limits=limits, top=1)
+        found = search(model, cluster, training, limits=limits, top=1, constants=constants)
     except LayoutError as error:
         return Compared(text, None, _broken(wanted, cluster, model) or str(error))
     return _compared(text, found)
@@ -159,12 +176,14 @@ def _compared(name: str, found: Found) -> Compared:
     return Compared(name, found.closest, "does not fit")
 
 
-def _advice(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, found: Found) -> list[Advice]:
+def _advice(
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, constants: Constants, found: Found
+) -> list[Advice]:
     facts = situation(model, cluster, training)
     best = found.best[0] if found.best else None
 
     def priced(rule: GuideRule) -> tuple[Compared, ...]:
-        return tuple(_priced(model, cluster, training, strategy_named(name)) for name in rule.recommends)
+        return tuple(_priced(model, cluster, training, constants, strategy_named(name)) for name in rule.recommends)
 
     return [Advice(r.name, r.text, _kept(r, best, facts), priced(r)) for r in rules_for(facts)]
 
@@ -173,11 +192,13 @@ def _kept(rule: GuideRule, best: Estimate | None, facts: Situation) -> bool:
     return best is None or keeps(rule, best.layout, facts)
 
 
-def _priced(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, strategy: Strategy) -> Compared:
+def _priced(
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, constants: Constants, strategy: Strategy
+) -> Compared:
     if "nvme" in strategy.limits.get("offload", ()) and not cluster.nvme_bytes:
         return Compared(strategy.name, None, "the size of NVMe drives is unknown")
     try:
-        found = search(model, cluster, training, limits=strategy.limits, top=1)
+        found = search(model, cluster, training, limits=strategy.limits, top=1, constants=constants)
     except LayoutError:
         return Compared(strategy.name, None, "no valid layout with this batch and these GPUs")
     return replace(_compared(strategy.name, found), name=strategy.name)

@@ -25,9 +25,6 @@ BLOCK = 8192
 _LEAST_TOKENS = 4096
 """Tokens of a sequence that a context-parallel rank gets at least. Nobody splits shorter ones, and the time model has
 no penalty for it: torchtitan and NeMo publish context parallelism from 16,384 tokens up."""
-_USABLE = 0.95
-"""Fraction of a GPU's memory that a layout may need: the driver keeps some (an H100's 80 GiB are 81,559 MiB), and
-predicted peaks are off by more. Our own choice."""
 _LARGEST_MICRO_BATCH = 64
 _LARGEST_CONTEXT = 64
 
@@ -90,8 +87,7 @@ def _scores(
         block = layouts.take(slice(start, start + BLOCK))
         space = memory(model, cluster, training, block, memory_constants)
         time = step_time(model, cluster, training, block, constants)
-        roomy = space.total <= _USABLE * cluster.gpu.memory_bytes
-        columns.append((time.total, space.total, space.fits(cluster) & roomy))
+        columns.append((time.total, space.total, space.fits(cluster)))
     seconds, needed, fits = (np.concatenate(column) for column in zip(*columns, strict=True))
     return seconds, needed, fits
 
@@ -241,19 +237,23 @@ class WayOut:
 
 
 def ways_out(
-    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
+    model: TransformerSpec,
+    cluster: ClusterSpec,
+    training: TrainingSetup,
+    limits: Limits | None = None,
+    constants: Constants = PRIORS,
 ) -> Iterator[WayOut]:
     """Yield the guide's three answers, "bigger GPUs, more GPUs, more CPU and NVMe", each with the least that fits.
 
     ``limits`` are those of a strategy, to which the answers keep; one without offload gets no answer with it.
     """
     limits = limits or {}
-    yield _first("gpu", _bigger(cluster), model, training, {**_ON_GPU, **limits})
-    yield _first("gpus", _more(cluster), model, training, {**_ON_GPU, **limits})
+    yield _first("gpu", _bigger(cluster), model, training, {**_ON_GPU, **limits}, constants)
+    yield _first("gpus", _more(cluster), model, training, {**_ON_GPU, **limits}, constants)
     if not cluster.nvme_bytes and limits.get("offload") != ("none",):
         drives = replace(cluster, nvme_bytes=_NVME_BYTES, nvme_gb_per_s=_NVME_GB_PER_S)
         way = [("offload to NVMe of 30 TB a node, 3 GB/s a GPU", drives)]
-        yield _first("offload", way, model, training, limits)
+        yield _first("offload", way, model, training, limits, constants)
 
 
 _NVME_BYTES, _NVME_GB_PER_S = 30 * 10**12, 3.0
@@ -281,13 +281,14 @@ def _first(
     model: TransformerSpec,
     training: TrainingSetup,
     limits: Limits,
+    constants: Constants,
 ) -> WayOut:
     """Return the first change with which a layout fits; more GPUs get a batch that they can share."""
     for change, cluster in changes:
         batch = math.lcm(training.global_batch, cluster.gpus) if what == "gpus" else training.global_batch
         try:
             job = replace(training, global_batch=batch)
-            found = search(model, cluster, job, top=1, limits=limits)
+            found = search(model, cluster, job, top=1, limits=limits, constants=constants)
         except LayoutError:  # the model does not divide by what this many GPUs take
             continue
         if found.best:
