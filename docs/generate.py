@@ -121,7 +121,9 @@ def _option(option: click.Option) -> str:
     default = (
         f"Default: {option.default}." if option.show_default and isinstance(option.default, (str, int, float)) else ""
     )
-    return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
+    required = "Required." if option.required else ""
+    about = " ".join(filter(None, (option.help, default, required)))
+    return f"- `{', '.join(option.opts)}{value}`: {about}".rstrip(": ")
 
 
 def _no_command() -> None:
@@ -316,6 +318,7 @@ def launch_targets() -> Iterator[str]:
     """Yield every built-in launch target: its description, its files, its rank orders, the layouts that it refuses."""
     for target in _BUILT_IN.targets().values():
         yield from ("", f"## {target.name}", "", target.about, "")
+        yield from ([f"- kept for old code; use {target.instead}"] if target.instead else [])
         yield f"- writes: {', '.join(f'`{path}`' for path in target.files)}"
         yield from ([f"- start: `{abridged(target.start)}`"] if target.start else [])
         yield from ([f"- rank order: {' or '.join(f'`{order}`' for order in target.orders)}"] if target.orders else [])

@@ -10,7 +10,7 @@ import gpuops
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
-    **dict.fromkeys(("cancellation", "errors", "permissions", "version"), 0),
+    **dict.fromkeys(("cancellation", "errors", "interpreter", "permissions", "version"), 0),
     **dict.fromkeys(
         (
             "shell",

@@ -72,6 +72,7 @@ def escapes(channel):
     channel.send(b"SSH-2.0-\x1b]0;owned\x07\x9b31m\r\n" + b"\x1b[2J" * 1000)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("behave", [flood, escapes, lambda channel: channel.close(), lambda _: None])
 def test_jump_host_that_does_not_lead_to_a_node_costs_the_timeout_only(ping, servers, gpuops, behave):
     jump = servers(behave)
@@ -80,6 +81,7 @@ def test_jump_host_that_does_not_lead_to_a_node_costs_the_timeout_only(ping, ser
     assert code == 3, printed
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "command", ["yes", "cat /dev/zero", "printf 'SSH-2.0-\\033]0;owned\\007\\r\\n'", "false", "sleep 60"]
 )

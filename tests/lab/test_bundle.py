@@ -184,6 +184,7 @@ def test_no_planted_secret_is_in_the_archive(bundle, planted, tmp_path, ssh):
     assert any("nvidia-application-profiles-rc" in what for what in listed)
 
 
+@pytest.mark.long
 def test_a_report_that_hangs_is_killed_kept_and_made_again_in_safe_mode(bundle, plant):
     plant("gpu01:host:bug-report-hangs")
     began = time.monotonic()
@@ -212,6 +213,7 @@ def test_safe_mode_alone_runs_once(bundle, plant):
     assert reasons(manifest)["history.json"] == reasons(manifest)["figures.csv"] == "absent"
 
 
+@pytest.mark.long
 def test_a_report_of_many_parts_arrives_whole(bundle, ssh):
     ssh("gpu01", "mkdir -p .nv; head -c 13000000 /dev/urandom | base64 >.nv/a; echo last >.nv/b")
     try:
@@ -284,6 +286,7 @@ def test_a_fix_without_a_bundle(lab, plant, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.long
 def test_a_fix_goes_on_if_its_bundle_fails_and_says_so(lab, plant, tmp_path):
     plant("gpu01:gpu1:remap-pending")
     folder = lab.folder / ".gpuops" / "bundles"

@@ -52,6 +52,7 @@ def test_example_of_the_page_runs(inside, number, capsys):
         assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.long
 def test_first_example_validates_measures_places_and_renders_in_one_script(inside, capsys):
     lines = [line for line in EXAMPLES[0].splitlines() if line.strip()]
     assert len(lines) <= 14

@@ -39,6 +39,7 @@ def gpuops(tmp_path, elsewhere):
 
 
 def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
+    (tmp_path / "pty.py").write_text("raise ValueError")  # a file of the user, with the name of a module of Python
     up = gpuops("up", "--nodes", "2", "--fault", "gpu02:gpu2:lost")
     assert up.returncode == 0, up.stderr
     assert "gpu02:gpu2:lost" in up.stdout

@@ -75,6 +75,7 @@ def test_a_host_outside_of_the_inventory_is_named(causes):
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("launcher", ["torchrun", "python3 -m torch.distributed.run"])
 def test_following_the_advice_on_torchrun_ends_with_a_job_that_can_start(preflight, launcher):
     """Each change goes behind the launcher, in place of the option that it names."""

@@ -19,6 +19,7 @@ def sweep(lab, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_curve_of_all_nodes_goes_from_latency_to_bandwidth(sweep):
     code, document = sweep()
     (curve,) = document["curves"]

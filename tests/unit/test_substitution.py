@@ -1,6 +1,7 @@
 """A lost node is replaced by the best spare, and no other rank moves."""
 
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -74,12 +75,29 @@ def test_the_commands_restart_a_job_from_its_launch_directory(tmp_path, monkeypa
     assert "ranks r16 to r23 move from gpu03 to gpu05" in done.stderr
     assert (
         "to restart: gpuops render -t torchrun --replace gpu03 --of launch -o launch --overwrite 'gpu[01-05]:8'"
-        " -- SCRIPT ARGS && gpuops launch" in done.stderr
+        " -- train.py && gpuops launch" in done.stderr
     )
     run(render_command, "-t", "torchrun", "gpu[01-05]:8", "--replace", "gpu03", "--overwrite")
     assert "--node-rank=2" in (tmp_path / "launch" / "static-gpu05.sh").read_text()
     again = run(place_command, "gpu[01-05]:8", "--replace", "gpu03")
     assert "gpu03 holds no rank in launch; its nodes are gpu01, gpu02, gpu05, gpu04" in str(again.exception)
+
+
+def test_the_job_that_is_started_again_is_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("--name", "big job", "--port", "29600", "--image", "img:1", "--mount", "/data:/data")
+    run(render_command, "-t", "slurm", "gpu[01-04]:8", *options, "--", "train.py", "--lr", "1e-4", "a b")
+    done = run(place_command, "gpu[01-05]:8", "--replace", "gpu03")
+    words = shlex.split(next(line for line in done.stderr.splitlines() if "to restart: " in line))
+    assert words[words.index("--name") :][: len(options)] == list(options)
+    assert words[words.index("--") :][:5] == ["--", "train.py", "--lr", "1e-4", "a b"]
+
+
+def test_a_launch_directory_that_is_not_there_is_named_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(place_command, "gpu[01-05]:8", "--replace", "gpu03", "--of", "lunch")
+    assert "lunch: no .gpuops-launch.json here" in str(done.exception)
+    assert "--of names the directory that gpuops render wrote" in str(done.exception)
 
 
 def test_an_order_of_ranks_stays(tmp_path, monkeypatch):

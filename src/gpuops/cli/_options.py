@@ -19,8 +19,8 @@ from gpuops.cli._asking import (
     age_of,
     fresh_option,
     layout_of,
-    not_empty,
     one_inventory,
+    pattern_of,
     scopes_of,
     seconds_of,
     variables_of,
@@ -291,11 +291,11 @@ def _hosts_and_groups(ctx: click.Context) -> list[str]:
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _hosts, _forks, _time = completes("hosts"), click.IntRange(1, 4096), click.FloatRange(0, min_open=True)
 # fmt: off
-_PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts, callback=not_empty)]
+_PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts, callback=pattern_of)]
 _CHOICE = [
     inventory_option(help=INVENTORY_HELP),
     click.option("--local", is_flag=True, help="This machine, without SSH, the same as -i localhost."),
-    click.option("-l", "--limit", metavar="PATTERN", shell_complete=_hosts, callback=not_empty,
+    click.option("-l", "--limit", metavar="PATTERN", shell_complete=_hosts, callback=pattern_of,
         help="Only these hosts, such as h100:&rack1:!gpu05 or gpu[001-128]."),
     click.option("-f", "--forks", type=_forks, metavar="N", help="Nodes to work on in parallel (64)."),
     click.option("--fanout", "forks", type=_forks, hidden=True),
@@ -383,7 +383,7 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "retry": click.option("--retry", metavar="RUN", default="", shell_complete=completes("runs"),
         help="Start a new run on the nodes that failed in RUN."),
     "force": click.option("--force", is_flag=True, help="Override a refusal (see above)."),
-    "break_lock": click.option("--break-lock", is_flag=True, help="Take over the lock of a dead run."),
+    "break_lock": click.option("--break-lock", is_flag=True, help="Take over the lock of a run that has ended."),
     "group": click.option("--group", default="", metavar="GROUP",
         help="Add admitted nodes to this group of the inventory."),
     "without": click.option("--skip-gate", "--without", "without", multiple=True,

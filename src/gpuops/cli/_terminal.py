@@ -146,7 +146,11 @@ class Commands(Command, click.Group):
 
 
 class PatternOrCommand(Commands):
-    """Commands, in place of which a PATTERN may stand."""
+    """Commands, in place of which a PATTERN may stand; without one, the group itself runs."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        own = {"invoke_without_command": True, "subcommand_metavar": "[PATTERN | COMMAND [ARGS]...]"}
+        super().__init__(*args, **{**options, **own})
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the first word as the pattern, unless it is a command or looks like one."""

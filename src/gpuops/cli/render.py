@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import declares, words_of
+from gpuops.cli._asking import declares, describes_job, words_of
 from gpuops.cli._options import asks, carry_out, completes, reaches
 from gpuops.cli._terminal import WithWords, exits, page, print_lines
 from gpuops.requests import PlaceRequest, RenderRequest
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
     from gpuops.cluster import Cluster
     from gpuops.render import Launch
 
-_folder = click.Path(path_type=Path, file_okay=False)
-_file = click.Path(path_type=Path, dir_okay=False)
-_port = click.IntRange(1024, 65535)
+_path = functools.partial(click.Path, path_type=Path)
 
 
 class _Render(WithWords):
@@ -32,11 +31,10 @@ class _Render(WithWords):
 @click.option("-t", "--target", "targets", callback=words_of, required=True, metavar="NAME,…",
               shell_complete=completes("targets"), help="Launch targets (see gpuops targets list).")  # fmt: skip
 @asks(PlaceRequest)
-@click.option("-o", "--output", type=_folder, default=Path("launch"), show_default=True, metavar="DIR",
+@click.option("-o", "--output", type=_path(file_okay=False), default=Path("launch"), show_default=True, metavar="DIR",
               help="Directory for the files; several targets get a subdirectory each.")  # fmt: skip
-@click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
-@click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job.")
-@click.option("--port", metavar="PORT", type=_port, default=29500, show_default=True, help="Port of the rendezvous.")
+@click.option("--model", type=_path(dir_okay=False), metavar="FILE", help="The model's config.json.")
+@describes_job
 @click.option("--check", is_flag=True, help="Write nothing; compare the existing files with what would be written.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files as one JSON document as well.")

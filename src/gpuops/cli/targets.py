@@ -18,16 +18,19 @@ def command() -> None:
 @command.command("list")
 @shows("table", "json")
 def list_(output: Output) -> None:
-    """List the launch targets and where each comes from.
+    """List the launch targets, current ones and those for old code.
 
     A directory in the templates/ directory of your project hides the built-in target of the same name.
     """
     from gpuops.report import content
 
     targets = catalogue().targets().values()
-    rows = {t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin} for t in targets}
+    rows = {
+        t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin, "instead": t.instead}
+        for t in targets
+    }
     output.publish(
-        table=lambda page: content.table(((t.name, t.about, t.origin) for t in targets), page),
+        table=lambda page: content.targets_table(targets, page),
         json=lambda _: json.dumps({"schema": "gpuops.targets/1", "targets": rows}, indent=1),
     )
 
@@ -44,6 +47,7 @@ def explain(name: str) -> None:
     target = catalogue().targets()[name]
     click.echo(f"{target.name}   {target.origin}   {target.path}")
     rows = [("", target.about), ("writes", ", ".join(target.files)), ("start", target.start)]
+    rows += [("old", f"kept for old code; use {target.instead}")] if target.instead else []
     rows += [("order", " or ".join(target.orders) or "the layout's own"), ("rules of", target.engine)]
     rows += [("refuses", rule.because) for rule in target.rules] + ([("note", target.note)] if target.note else [])
     for label, text in rows:

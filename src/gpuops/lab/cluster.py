@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.errors import GpuopsError, InputError, MissingError, did_you_mean
+from gpuops.interpreter import calling_main
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.machine import healthy
 from gpuops.lab.places import Places
@@ -105,7 +105,7 @@ def _start(settings: Mapping[str, Any], places: Places, lock: int) -> None:
     words = json.dumps({**settings, "sandbox": sandbox, "report": writing})
     with places.log.open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "gpuops.lab", words],
+            [*calling_main("gpuops.lab.background"), words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

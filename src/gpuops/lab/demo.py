@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuops.interpreter import calling_main
 from gpuops.lab.places import Places
 
 MACHINE = "hgx-h100"
@@ -58,12 +58,12 @@ def all_reduce_words(places: Places) -> list[str]:
 
 def run(words: Sequence[str]) -> int:
     """Run a command of gpuops, whether or not it is on PATH; return its exit code."""
-    return subprocess.run([sys.executable, "-m", *words], check=False).returncode
+    return subprocess.run([*calling_main("gpuops.__main__"), *words[1:]], check=False).returncode
 
 
 def blamed_otherwise(exit_code: int, folder: Path) -> list[str]:
     """Return how the blame of the all-reduce differs from `SLOW`, by judging the saved results again."""
-    words = [sys.executable, "-m", "gpuops", "allreduce", "--from", str(folder), "--json"]
+    words = [*calling_main("gpuops.__main__"), "allreduce", "--from", str(folder), "--json"]
     again = subprocess.run(words, check=False, stdout=subprocess.PIPE)
     parts = [blamed["part"] for blamed in json.loads(again.stdout)["accused"]] if again.stdout else []
     wrong = [] if exit_code == again.returncode == 1 else [f"allreduce ended with {exit_code}, not with 1"]

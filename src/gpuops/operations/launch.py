@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from gpuops.document import parse_json, read_text
-from gpuops.errors import LayoutError
+from gpuops.errors import LayoutError, TemplateError
 from gpuops.layout import ModelSpec, read_model, rule_violations
 from gpuops.operations.place import object_to
-from gpuops.placement import largest_domain
+from gpuops.placement import Placement, largest_domain
 from gpuops.render import Job, Launch, environment_of, launch_for
 from gpuops.requests import RenderRequest
 from gpuops.workspace import Workspace
@@ -27,8 +28,22 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
     object_to(work, [violation for violation in violations if violation not in general], force=request.force)
     script, *arguments = request.command or ("train.py",)
     environment = environment_of(placement, target.engine)
-    job = Job(script, tuple(arguments), request.name, request.port, environment)
-    return launch_for(target, placement, job, model)
+    job = Job(script, tuple(arguments), request.name, request.port, environment, request.image, tuple(request.mounts))
+    try:
+        return launch_for(target, placement, job, model)
+    except TemplateError as error:
+        if len({len(placement.on(node.name)) for node in placement.nodes}) == 1:
+            raise
+        others = ", ".join(_targets_that_take(work, placement, job, model)) or "none"
+        raise TemplateError(f"{error}; targets that start this layout on unequal nodes: {others}") from error
+
+
+def _targets_that_take(work: Workspace, placement: Placement, job: Job, model: ModelSpec | None) -> Iterator[str]:
+    """Yield the targets, but for those of old code, that render the placement."""
+    for name, target in work.catalogue.targets().items():
+        with contextlib.suppress(TemplateError):
+            if not target.instead and launch_for(target, placement, job, model).files:
+                yield name
 
 
 def model_of(source: Path | Mapping[str, Any] | None) -> ModelSpec | None:

@@ -10,7 +10,6 @@ import base64
 import importlib.util
 import pickle
 import secrets
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any
 
 from gpuops.errors import EndedError, GpuopsError, LostError, NodeError
 from gpuops.facts import Facts
+from gpuops.interpreter import calling_main
 from gpuops.inventory import Host
 from gpuops.judging import Check
 from gpuops.judging.finding import Verdict
@@ -38,10 +38,6 @@ _START_SECONDS = 120.0  # imports and collection; files of users may do a lot
 _SLACK_SECONDS = 30.0  # after the deadline of a test, for a transport that gives up later, and for pytest itself
 _MOST_OPEN = 16  # connections; tests go from host to host
 _MISSING = "pytest-testinfra is not installed beside gpuops; pip install 'gpuops[testinfra]'"
-# without the current folder, in which a module may be called pytest
-_PROGRAM = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; from gpuops.testing.child import main; main(sys.argv[1])"
-)
 
 
 def run_tests(work: Workspace, checks: Sequence[Check], facts: Mapping[str, Facts]) -> tuple[list[Verdict], bool]:
@@ -99,7 +95,7 @@ class _Session:
         self._files: list[FileOutcome] = []
         self._running = ""
         mark = f"gpuops-{secrets.token_hex(12)}"
-        self._stream = ProcessStream("pytest", [sys.executable, "-c", _PROGRAM, mark])
+        self._stream = ProcessStream("pytest", [*calling_main("gpuops.testing.child"), mark])
         self._child = Worker(MarkedStream("pytest", self._stream, mark), {})
 
     def close(self) -> None:

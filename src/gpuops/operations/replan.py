@@ -13,6 +13,7 @@ from gpuops.errors import LayoutError
 from gpuops.layout import parse_layout
 from gpuops.placement import LinkSpeeds, NodeShape, Placement, substitute
 from gpuops.proposal import propose
+from gpuops.render import Job
 from gpuops.render.seats import SEATS_FILE, read_seats
 from gpuops.requests import PlaceRequest
 
@@ -30,10 +31,30 @@ def replan(request: PlaceRequest, shapes: Sequence[NodeShape], speeds: LinkSpeed
 def restart(request: PlaceRequest) -> str:
     """Return the commands that write the files of the new placement and start the job again."""
     plan, where = _plan(request), str(request.earlier)
-    words = ("-t", plan["target"], "--replace", ",".join(request.replaced), "--of", where, "-o", where, "--overwrite")
+    words: tuple[str, ...] = (
+        "-t",
+        plan["target"],
+        "--replace",
+        ",".join(request.replaced),
+        "--of",
+        where,
+        "-o",
+        where,
+        "--overwrite",
+    )
     declared = request.gpus_by_node
+    words += _options_of_job(plan)
     render = shlex.join(["gpuops", "render", *words, _folded(declared)]) if declared else propose("render", *words)
-    return f"to restart: {render} -- SCRIPT ARGS && {propose('launch', where)}"
+    command = shlex.join(plan["command"]) if plan.get("command") else "SCRIPT ARGS"  # an older gpuops kept no command
+    return f"to restart: {render} -- {command} && {propose('launch', where)}"
+
+
+def _options_of_job(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the options of render that describe the job of ``plan``, as far as they are not the default."""
+    usual, options = Job(), [("--name", "name"), ("--port", "port"), ("--image", "image")]
+    words = [(option, str(plan[key])) for option, key in options if plan.get(key, "") not in ("", getattr(usual, key))]
+    words += [("--mount", mount) for mount in plan.get("mounts", ())]
+    return tuple(word for pair in words for word in pair)
 
 
 def _folded(gpus_by_node: Mapping[str, int]) -> str:
@@ -49,6 +70,11 @@ def _folded(gpus_by_node: Mapping[str, int]) -> str:
 def _plan(request: PlaceRequest) -> dict[str, Any]:
     """Return the plan in the launch directory; raise `LayoutError` if there is none that can be read."""
     file = request.earlier / SEATS_FILE
+    if not file.is_file():
+        raise LayoutError(
+            f"{request.earlier}: no {SEATS_FILE} here, so the job's ranks are unknown; --of names the directory that"
+            " gpuops render wrote"
+        )
     try:
         plan = read_seats(parse_json(read_text(file)), str(file))
     except ValueError as error:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuops.errors import LayoutError
 from gpuops.planner.candidates import COLUMNS, OFFLOAD, RECOMPUTE, Candidates, Flags, Numbers
-from gpuops.planner.constants import MEMORY_PRIORS, PRIORS, Constants, MemoryConstants
+from gpuops.planner.constants import MEMORY_PRIORS, MemoryConstants
 from gpuops.planner.estimate import Estimate, estimates
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import memory
@@ -53,17 +53,16 @@ def search(
     *,
     limits: Limits | None = None,
     top: int = 5,
-    constants: Constants = PRIORS,
     memory_constants: MemoryConstants = MEMORY_PRIORS,
 ) -> Found:
     """Score every valid layout that uses all GPUs of ``cluster``; raise `LayoutError` where there is none at all."""
     layouts = candidates(model, cluster, training, limits)
     if not len(layouts):
         raise LayoutError(_none(model, cluster, training, limits))
-    seconds, needed, fits = _scores(model, cluster, training, layouts, constants, memory_constants)
+    seconds, needed, fits = _scores(model, cluster, training, layouts, memory_constants)
 
     def estimated(rows: Numbers) -> tuple[Estimate, ...]:
-        arguments = (model, cluster, training, layouts.take(rows), constants, memory_constants)
+        arguments = (model, cluster, training, layouts.take(rows), None, memory_constants)
         return tuple(estimates(*arguments))
 
     fitting = np.flatnonzero(fits)
@@ -78,7 +77,6 @@ def _scores(
     cluster: ClusterSpec,
     training: TrainingSetup,
     layouts: Candidates,
-    constants: Constants,
     memory_constants: MemoryConstants,
 ) -> tuple[Numbers, Numbers, Flags]:
     """Return seconds, bytes on a GPU and whether it fits, of every layout."""
@@ -86,7 +84,7 @@ def _scores(
     for start in range(0, len(layouts), BLOCK):
         block = layouts.take(slice(start, start + BLOCK))
         space = memory(model, cluster, training, block, memory_constants)
-        time = step_time(model, cluster, training, block, constants)
+        time = step_time(model, cluster, training, block)
         columns.append((time.total, space.total, space.fits(cluster)))
     seconds, needed, fits = (np.concatenate(column) for column in zip(*columns, strict=True))
     return seconds, needed, fits
@@ -237,23 +235,19 @@ class WayOut:
 
 
 def ways_out(
-    model: TransformerSpec,
-    cluster: ClusterSpec,
-    training: TrainingSetup,
-    limits: Limits | None = None,
-    constants: Constants = PRIORS,
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
 ) -> Iterator[WayOut]:
     """Yield the guide's three answers, "bigger GPUs, more GPUs, more CPU and NVMe", each with the least that fits.
 
     ``limits`` are those of a strategy, to which the answers keep; one without offload gets no answer with it.
     """
     limits = limits or {}
-    yield _first("gpu", _bigger(cluster), model, training, {**_ON_GPU, **limits}, constants)
-    yield _first("gpus", _more(cluster), model, training, {**_ON_GPU, **limits}, constants)
+    yield _first("gpu", _bigger(cluster), model, training, {**_ON_GPU, **limits})
+    yield _first("gpus", _more(cluster), model, training, {**_ON_GPU, **limits})
     if not cluster.nvme_bytes and limits.get("offload") != ("none",):
         drives = replace(cluster, nvme_bytes=_NVME_BYTES, nvme_gb_per_s=_NVME_GB_PER_S)
         way = [("offload to NVMe of 30 TB a node, 3 GB/s a GPU", drives)]
-        yield _first("offload", way, model, training, limits, constants)
+        yield _first("offload", way, model, training, limits)
 
 
 _NVME_BYTES, _NVME_GB_PER_S = 30 * 10**12, 3.0
@@ -281,14 +275,13 @@ def _first(
     model: TransformerSpec,
     training: TrainingSetup,
     limits: Limits,
-    constants: Constants,
 ) -> WayOut:
     """Return the first change with which a layout fits; more GPUs get a batch that they can share."""
     for change, cluster in changes:
         batch = math.lcm(training.global_batch, cluster.gpus) if what == "gpus" else training.global_batch
         try:
             job = replace(training, global_batch=batch)
-            found = search(model, cluster, job, top=1, limits=limits, constants=constants)
+            found = search(model, cluster, job, top=1, limits=limits)
         except LayoutError:  # the model does not divide by what this many GPUs take
             continue
         if found.best:

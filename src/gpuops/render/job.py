@@ -11,6 +11,7 @@ from gpuops.layout import Engine
 from gpuops.placement import Placement
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_MOUNT = re.compile(r"/[^\s:,]*:/[^\s:,]*")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,11 @@ class Env:
 class Job:
     """The job: a script with its arguments, a name, and the ``port`` of the rendezvous on the first node.
 
-    Raise `TemplateError` for a name or a script that is not one printable line: both appear in comments and file names.
+    ``image`` is the container image that holds the script (empty: that of the template, or none), and ``mounts`` are
+    directories of the node in the container, as ``SOURCE:TARGET``.
+
+    Raise `TemplateError` for a name, a script or an image that is not one printable line: they appear in comments and
+    file names. Raise it for a mount that a launcher would split elsewhere.
     """
 
     script: str = "train.py"
@@ -41,11 +46,16 @@ class Job:
     name: str = "train"
     port: int = 29500
     env: tuple[Env, ...] = ()
+    image: str = ""
+    mounts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for what, text in (("name", self.name), ("script", self.script)):
+        for what, text in (("name", self.name), ("script", self.script), ("image", self.image)):
             if not text.isprintable():
                 raise TemplateError(f"the job's {what} must be one line of printable text, found {text!r}")
+        for mount in self.mounts:
+            if not _MOUNT.fullmatch(mount):
+                raise TemplateError(f"a mount must be two full paths, such as /data:/data, found {mount!r}")
 
 
 def environment_of(placement: Placement, engine: Engine) -> tuple[Env, ...]:

@@ -5,9 +5,11 @@ Templates are data: they run in a sandbox on plain values, and an undefined name
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -45,6 +47,7 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
             f"{target.name} numbers ranks in the order {' or '.join(target.orders)}, but this layout is"
             f" {placement.layout.order}: place it with --order {target.orders[0]}"
         )
+    _refuse_unused(target, job)
     environment = _environment(target)
     for rule in target.rules:
         if environment.compile_expression(rule.refuse_if, undefined_to_none=False)(**names):
@@ -54,6 +57,14 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
     return [
         file for path, template in target.files.items() for file in _files(target, environment, path, template, names)
     ]
+
+
+def _refuse_unused(target: Target, job: Job) -> None:
+    """Raise `TemplateError` for an image or mounts that no template of ``target`` uses."""
+    texts = [read_text(path) for path in target.files.values()] if job.image or job.mounts else []
+    for option, name, value in (("--image", "job.image", job.image), ("--mount", "job.mounts", job.mounts)):
+        if value and not any(name in text for text in texts):
+            raise TemplateError(f"{target.name} has no use for {option}; omit it, or see gpuops targets list")
 
 
 def _same_ranks(order: str, placement: Placement) -> bool:
@@ -131,6 +142,7 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
         "job": {
             **asdict(job),
             "args": list(job.args),
+            "mounts": list(job.mounts),
             "world": layout.ranks,
             "master": nodes[0]["address"],
             "nodes": len(nodes),
@@ -141,8 +153,14 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
         "ranks": ranks,
         "layout": {**asdict(layout), "ranks": layout.ranks, "global_batch": layout.global_batch},
         "groups": placement.groups,
+        "segment": _segment(placement.nodes),
         "model": asdict(model) if model else None,
     }
+
+
+def _segment(nodes: Sequence[NodeShape]) -> int:
+    """Return the largest number of neighbouring nodes, counted from the first, that always share an NVLink domain."""
+    return math.gcd(*(len(list(run)) for _, run in itertools.groupby(node.domain for node in nodes)))
 
 
 def _node(index: int, shape: NodeShape, placement: Placement, *, shared: bool) -> dict[str, Any]:
@@ -153,6 +171,7 @@ def _node(index: int, shape: NodeShape, placement: Placement, *, shared: bool) -
         "name": shape.name,
         "address": shape.name if shared else shape.address,
         "rack": shape.rack,
+        "domain": shape.domain,
         "leaves": list(shape.leaves),
         "slots": len(own),
         "ranks": [rank.rank for rank in own],

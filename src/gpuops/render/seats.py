@@ -34,6 +34,9 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "axes": [[axis, getattr(layout, axis)] for axis in layout.order.split("-") if axis != "ep"],
         "master": placement.nodes[0].address,
         "port": job.port,
+        "image": job.image,
+        "mounts": list(job.mounts),
+        "command": [job.script, *job.args],
         "start": start,
         "nodes": [
             {

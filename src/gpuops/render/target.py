@@ -16,7 +16,7 @@ HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
 _SUFFIX = ".j2"
 _OF_A_JOB = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _SHARED_KEYS = ("rules", "note")
-_KEYS = ("about", "start", "order", "engine", "executable", "like", *_SHARED_KEYS)
+_KEYS = ("about", "start", "order", "engine", "executable", "like", "instead", *_SHARED_KEYS)
 _ENGINES: tuple[Engine, ...] = ("megatron", "deepspeed", "fsdp", "ddp", "other")
 
 
@@ -32,7 +32,8 @@ class Rule:
 class Target:
     """A launch target: its templates by output path, and its description.
 
-    ``orders`` are the rank orders that the system can use (empty: any); ``engine`` decides which rules apply.
+    ``orders`` are the rank orders that the system can use (empty: any); ``engine`` decides which rules apply. A target
+    that is kept for old code names the one to use ``instead``.
     """
 
     name: str
@@ -46,6 +47,12 @@ class Target:
     rules: tuple[Rule, ...] = ()
     executable: tuple[str, ...] = ()
     note: str = ""
+    instead: str = ""
+
+    def summary(self, room: int) -> str:
+        """Return as many clauses of the description as fit into ``room`` characters, but at least one."""
+        ends = [match.start() for match in re.finditer(r"[,;.](?=\s|\Z)", self.about)] or [len(self.about)]
+        return self.about[: max([end for end in ends if end <= room], default=ends[0])]
 
 
 def abridged(text: str) -> str:
@@ -95,7 +102,7 @@ def _described(about: YamlNode, name: str, path: Path, origin: str, files: Mappi
     own = about.only(_KEYS, "in a launch target")
     shared = _shared(own["like"], path.parent) if "like" in own else {}
     says = {**shared, **own}
-    words = {key: says[key].text() for key in ("about", "start", "note") if key in says}
+    words = {key: says[key].text() for key in ("about", "start", "note", "instead") if key in says}
     engine = says["engine"].text() if "engine" in says else "other"
     if engine not in _ENGINES:
         raise says["engine"].fail(f"{says['engine'].kind} is not one of {', '.join(_ENGINES)}")

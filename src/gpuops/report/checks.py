@@ -44,7 +44,7 @@ def document(check: Check) -> dict[str, Any]:
         "origin": _origin(check),
         "path": str(check.path),
         "doc": check.doc,
-        "asks": [str(probe.question) for probe in check.needs],
+        "asks": _questions(check),
         "expects": list(check.reads),
         "explains": list(check.explains),
         "applies_to": applies_to(check),
@@ -62,13 +62,18 @@ def explanation(check: Check, profiles: Iterable[Profile], path: str, page: Page
     yield from page.edges(f"{check.name}   {check.scope}   {check.severity}   {check.level}", path)
     yield from page.labelled("", check.doc, 2)
     yield ""
-    for probe in check.needs:
-        yield from page.labelled("  asks", str(probe.question), _INDENT)
+    for question in _questions(check):
+        yield from page.labelled("  asks", question, _INDENT)
     for profile in profiles:
         yield from _expectations(check, profile, page)
     for label, text in _labelled(check):
         if text:
             yield from page.labelled(f"  {label}", text, _INDENT)
+
+
+def _questions(check: Check) -> list[str]:
+    """Return what the check's probes ask, each question once: several probes may read one answer."""
+    return list(dict.fromkeys(str(probe.question) for probe in check.needs))
 
 
 def _labelled(check: Check) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpuops.content import listing
 from gpuops.document import read_text
+from gpuops.render import Target
 from gpuops.report.page import Page, clean
 
 
@@ -18,6 +19,20 @@ def table(rows: Iterable[tuple[str, str, str]], page: Page) -> Iterator[str]:
     for name, about, origin in rows:
         mark = "  [project]" if origin == "project" else ""
         yield from page.labelled(name, f"{clean(about)}{mark}", indent)
+
+
+def targets_table(targets: Iterable[Target], page: Page) -> Iterator[str]:
+    """Yield a line for each launch target: those to use, then those that are kept for old code."""
+    targets = list(targets)
+    indent = max((len(target.name) for target in targets), default=0) + 4
+    for title, is_old in (("use these:", False), ("kept for old code:", True)):
+        chosen = [target for target in targets if bool(target.instead) is is_old]
+        yield from [title] if chosen else []
+        for target in chosen:
+            mark = "  [project]" if target.origin == "project" else ""
+            after = f"; now {target.instead}{mark}" if is_old else mark
+            text = target.summary(page.width - indent - len(after))
+            yield from page.labelled(f"  {target.name}", f"{clean(text)}{after}", indent)
 
 
 def playbook_rows(project: Path | None) -> list[tuple[str, str, str]]:

@@ -13,9 +13,9 @@ _MEANT_FOR_OTHER_RUNS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLU
 _MOLECULE = "MOLECULE_INVENTORY_FILE"
 
 
-def main(mark: str) -> None:
+def main() -> None:
     """Run the tests that gpuops names on stdin, and send what becomes of each to gpuops."""
-    channel = Channel(mark, *_pipes())
+    channel = Channel(sys.argv[1], *_pipes())
     for name in _MEANT_FOR_OTHER_RUNS:
         os.environ.pop(name, None)
     os.chdir(channel.request["project"])

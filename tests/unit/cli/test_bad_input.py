@@ -73,6 +73,15 @@ def test_wrong_words_are_told_before_anything_is_written(tmp_path, name):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["prod.yml"]
 
 
+@pytest.mark.parametrize(
+    ("verb", "complaint"),
+    [("place", '"dp=3,tp=8" is a layout; use --layout dp=3,tp=8$'), ("validate", 'no host or group called "dp=3"')],
+)
+def test_layout_in_place_of_a_pattern_is_refused(tmp_path, verb, complaint):
+    (tmp_path / "prod.yml").write_text(GOOD)
+    assert_one_sentence(gpuops(tmp_path, verb, "-i", "prod.yml", "dp=3,tp=8"), complaint)
+
+
 def test_variable_that_names_a_missing_inventory_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("GPUOPS_INVENTORY", "a/../nosuch.yml")
     for verb in ("ping", "history", "inventory list"):

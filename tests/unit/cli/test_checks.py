@@ -115,6 +115,12 @@ def test_explain_tells_what_a_check_asks_expects_catches_and_does(project, gpuop
     assert out == EXPLAINED
 
 
+def test_a_question_of_several_probes_is_listed_once(gpuops):
+    code, out, _ = gpuops("checks", "explain", "gpu-lost")
+    assert code == 0
+    assert out.count("lspci -Dnn -d 10de:") == 1
+
+
 @pytest.mark.parametrize(
     ("profile", "expected"),
     [

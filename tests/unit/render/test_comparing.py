@@ -2,6 +2,7 @@
 nothing are no mistakes."""
 
 import functools
+import itertools
 import json
 import random
 import re
@@ -28,9 +29,9 @@ LAYOUTS = (
 )
 
 
-def node(name):
+def node(name, rack):
     gpus = tuple(GpuShape(k, f"GPU-{k}", "", 0, f"mlx5_{k}", 0, k, f"L{k}") for k in range(8))
-    return NodeShape(name, name, gpus, tuple(f"L{k}" for k in range(8)), "r1", name)
+    return NodeShape(name, name, gpus, tuple(f"L{k}" for k in range(8)), "r1", rack or name)
 
 
 @functools.cache
@@ -38,9 +39,9 @@ def launch_of(name):
     """The files of a target for the first layout that it takes."""
     target = targets()[name]
     order = target.orders[0] if target.orders else "tp-cp-ep-dp-pp"
-    for text in LAYOUTS:
+    for rack, text in itertools.product(("", "rack1"), LAYOUTS):  # most take nodes without NVLink between them
         layout = parse_layout(text, order)
-        placement = place(layout, [node("n1"), node("n2")][: max(1, layout.ranks // 8)], force=True)
+        placement = place(layout, [node("n1", rack), node("n2", rack)][: max(1, layout.ranks // 8)], force=True)
         job = Job("train.py", ("--lr=1",), env=environment_of(placement, target.engine))
         try:
             return launch_for(target, placement, job)
@@ -70,7 +71,9 @@ def mistakes_in(file):
 def is_comment(file, at):
     line = file.text[file.text.rfind("\n", 0, at) + 1 : file.text.find("\n", at)]
     before = file.text[file.text.rfind("\n", 0, at) + 1 : at]
-    return not line.startswith(("#SBATCH", "#!")) and (re.search(r"(^|\s)#", before) is not None or '"""' in line)
+    return not line.startswith(("#SBATCH", "#PBS", "#FLUX", "#!")) and (
+        re.search(r"(^|\s)#", before) is not None or '"""' in line
+    )
 
 
 @pytest.mark.parametrize("name", targets())

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gpuops.cli.render import command as render_command
 from gpuops.errors import TemplateError
 from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
@@ -32,3 +34,13 @@ def renders(target, text):
 def test_the_page_names_the_targets_that_take_unequal_nodes(name):
     named = re.findall(r"[a-z0-9-]+", SENTENCE.search(PAGE.read_text())[1])
     assert any(renders(targets()[name], text) for text in LAYOUTS) == (name in named)
+
+
+def test_a_target_that_refuses_unequal_nodes_names_those_that_take_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = str(CliRunner().invoke(render_command, ["-t", "slurm", "a[1-2]:8,b:4", "--", "train.py"]).exception)
+    named = re.findall(r"[a-z0-9-]+", refused.partition("targets that start this layout on unequal nodes: ")[2])
+    assert {"torchrun", "openmpi", "megatron-lm", "deepspeed"} <= set(named)
+    assert not {"slurm", "mpijob", "fairscale"} & set(named)
+    for name in named:
+        assert renders(targets()[name], "dp=12"), name

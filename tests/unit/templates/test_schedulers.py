@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -21,7 +22,7 @@ ENV = (
     Env("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "as nvidia-smi numbers them"),
 )
 SIZES = [(1, 8), (2, 8), (4, 4)]
-SLURM, OPENMPI, MPICH = "slurm", "openmpi", "mpich"
+SLURM, BLOCK, OPENMPI, MPICH = "slurm", "slurm-block", "openmpi", "mpich"
 PLANS = {
     SLURM: "pp=2,tp=2",
     OPENMPI: "pp=2,tp=2",
@@ -35,14 +36,14 @@ PLANS = {
 """The degrees beside dp with which each target is rendered."""
 
 
-def node(name, gpus=range(4), *, leaves=("L0",), address=None):
+def node(name, gpus=range(4), *, leaves=("L0",), address=None, domain=None):
     """A node whose GPUs hang on two NUMA nodes, in the order given."""
     gpus = tuple(gpus)
     shapes = tuple(
         GpuShape(g, f"GPU-{g}", f"0000:{g:02x}:00.0", int(g >= len(gpus) // 2), f"mlx5_{g}", 0) for g in gpus
     )
     links = {(a, b): "NV18" for a in gpus for b in gpus if a != b}
-    return NodeShape(name, address or f"10.0.0.{name.strip('gpu')}", shapes, leaves, "r1", name, links)
+    return NodeShape(name, address or f"10.0.0.{name.strip('gpu')}", shapes, leaves, "r1", domain or name, links)
 
 
 def placed(words, nodes, order="tp-cp-ep-dp-pp"):
@@ -104,7 +105,9 @@ def test_every_target_renders_a_node_two_nodes_and_four(target, nodes, gpus):
 LAUNCHER = """#!/usr/bin/env bash
 # Starts what stands after the first "bash" once a rank, as MPI or Slurm would.
 case "$* " in *"$EXPECTED "*) ;; *) echo "no $EXPECTED in: $*" >&2; exit 1 ;; esac
-until [ "$1" = bash ]; do shift; done
+words=()
+until [ "$1" = bash ]; do words+=("$1"); shift; done
+[ -z "${OPTIONS:-}" ] || printf '%s\n' "${words[@]}" >"$OPTIONS"
 for ((i = 0; i < WORLD; i++)); do
   export OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE=$WORLD PMI_RANK=$i PMI_SIZE=$WORLD SLURM_PROCID=$i
   export OMPI_COMM_WORLD_LOCAL_RANK=$((i % EACH)) MPI_LOCALRANKID=$((i % EACH)) SLURM_LOCALID=$((i % EACH))
@@ -121,9 +124,9 @@ if "SLURM_HOSTFILE" in os.environ:
 """
 
 
-def started(tmp_path, target, file, placement, expected, processes, *args):
+def started(tmp_path, target, file, placement, expected, processes, *args, **job):
     """What every process would be told, if a rendered script were started: one list a process."""
-    for name, text in (made(target, placement, *args) | {"launcher": LAUNCHER, "python": SCRIPT}).items():
+    for name, text in (made(target, placement, *args, **job) | {"launcher": LAUNCHER, "python": SCRIPT}).items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     paths = {name: str(tmp_path / "launcher") for name in ("MPIRUN", "MPIEXEC")}
@@ -136,6 +139,7 @@ def started(tmp_path, target, file, placement, expected, processes, *args):
         "EACH": str(processes // len(placement.nodes)),
         "EXPECTED": expected,
         "TMPDIR": str(tmp_path),
+        "OPTIONS": str(tmp_path / "options"),
     }
     ended = subprocess.run(
         ["bash", file], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30, check=False
@@ -203,6 +207,158 @@ def test_switches_of_slurms_topology_are_nodes_that_share_leaves():
         {"SwitchName": "unit1", "Nodes": "gpu[03-04]"},
         {"SwitchName": "spine", "Switches": "unit[0-1]"},
     ]
+
+
+def in_racks(racks):
+    """A placement over these racks, each a list of node names: NVLink spans a rack."""
+    nodes = [node(name, domain=rack, leaves=(f"L-{rack}",)) for rack, names in racks.items() for name in names]
+    return in_this_order(f"dp={len(nodes)},tp=4", *nodes)
+
+
+RACKS = {"rack2": ["gpu01", "gpu10"], "rack1": ["gpu02", "gpu08"]}
+"""Two NVL72 racks whose nodes' names alternate."""
+
+
+def test_the_yaml_of_slurms_topology_has_switches_and_nvlink_domains():
+    tree, block = yaml.safe_load(made(SLURM, in_racks(RACKS))["topology.yaml"])
+    assert list(tree) == ["topology", "cluster_default", "tree"], "Slurm reads the name first"
+    assert (tree["cluster_default"], block["cluster_default"]) == (False, True)
+    assert tree["tree"]["switches"] == [
+        {"switch": "unit0", "nodes": "gpu[02,08]"},
+        {"switch": "unit1", "nodes": "gpu[01,10]"},
+        {"switch": "spine", "children": "unit[0-1]"},
+    ]
+    expected = [{"block": "rack1", "nodes": "gpu[02,08]"}, {"block": "rack2", "nodes": "gpu[01,10]"}]
+    assert block["block"] == {"block_sizes": [2], "blocks": expected}
+    files = made(BLOCK, in_racks(RACKS))
+    assert yaml.safe_load(files["topology.yaml"]) == [block]
+    lines = [line for line in files["topology.conf"].splitlines() if line[0] != "#"]
+    assert lines == ["BlockName=rack1 Nodes=gpu[02,08]", "BlockName=rack2 Nodes=gpu[01,10]", "BlockSizes=2"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "topologies"),
+    [
+        ([node("gpu1"), node("gpu2")], ["tree"]),
+        ([node("gpu1", leaves=()), node("gpu2")], None),
+        ([node("gpu1", leaves=(), domain="r"), node("gpu2", domain="r")], ["block"]),
+    ],
+)
+def test_the_yaml_of_slurms_topology_makes_nothing_up(nodes, topologies):
+    document = yaml.safe_load(made(SLURM, in_this_order("dp=8", *nodes))["topology.yaml"])
+    assert (document and [each["topology"] for each in document]) == topologies
+
+
+SCONTROL = """#!/usr/bin/env bash
+# The answers of scontrol in Slurm 26.05.
+case "$*" in
+"show topology"*) printf '%s\n' "$TOPOLOGY_LINES" ;;
+"show hostnames "*) PYTHON_OF_TESTS -c 'import sys; from ClusterShell.NodeSet import NodeSet
+for name in NodeSet(sys.argv[1]): print(name)' "$3" ;;
+esac
+"""
+
+
+def block_job(tmp_path, monkeypatch, lines, nodes, placement=None, **job):
+    """What a job of slurm-block starts on ``nodes``, which Slurm chose, where its topology is ``lines``."""
+    (tmp_path / "scontrol").write_text(SCONTROL.replace("PYTHON_OF_TESTS", sys.executable))
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("TOPOLOGY_LINES", "\n".join(lines))
+    monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
+    return started(tmp_path, BLOCK, "job.sbatch", placement or in_racks(RACKS), "--ntasks=4", 4, "--lr=1", **job)
+
+
+BLOCKS = (
+    "BlockName=b1 BlockIndex=0 Nodes=gpu[01,03,05,07] BlockSize=4",
+    "BlockName=b2 BlockIndex=1 Nodes=gpu[02,04,06,08] BlockSize=4",
+)
+
+
+def test_ranks_of_a_job_in_blocks_stay_in_their_segment(tmp_path, monkeypatch):
+    said, hosts = block_job(tmp_path, monkeypatch, BLOCKS, "gpu[01-03,08]")
+    assert hosts == ["['gpu01', 'gpu03', 'gpu02', 'gpu08']"] * 4, "two of a block are neighbours"
+    for rank, line in enumerate(said):
+        shape = ["--nnodes=4", "--nproc-per-node=4", f"--node-rank={rank}"]
+        meeting = ["--master-addr=gpu01", "--master-port=29500"]
+        assert line[-1] == ["-m", "torch.distributed.run", *shape, *meeting, "train.py", "--lr=1"]
+        assert line[3] == "0,1,2,3"
+    text = made(BLOCK, in_racks(RACKS))["job.sbatch"]
+    assert "#SBATCH --segment=2\n" in text
+    assert "nodelist" not in text.replace("SLURM_JOB_NODELIST", "").lower(), "a list and --segment can wait for ever"
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (BLOCKS, r"block of gpu\[01,03,05,07\] has 3 nodes of this job, but ranks need a multiple of 2"),
+        (BLOCKS[:0], "not all nodes of this job"),
+        (["SwitchName=s0 Level=0 LinkSpeed=1 Nodes=gpu[01-08]"], "not all nodes of this job"),
+    ],
+)
+def test_a_job_in_blocks_ends_where_its_ranks_would_not_match_the_layout(tmp_path, monkeypatch, lines, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        block_job(tmp_path, monkeypatch, lines, "gpu[01-03,05]")
+
+
+PYXIS_OPTIONS = set(
+    "image mounts workdir name save mount-home no-mount-home remap-root no-remap-root entrypoint no-entrypoint"
+    " entrypoint-log writable readonly env unshare".split()
+)
+"""The options of Pyxis 0.24, without ``container``."""
+
+
+@pytest.mark.parametrize("file", ["job.sbatch", "job-per-gpu.sbatch", "block"])
+def test_slurm_starts_ranks_in_a_container_that_has_the_files_and_the_environment(tmp_path, monkeypatch, file):
+    job = {"image": "nvcr.io#nvidia/pytorch:26.10-py3", "mounts": ("/data:/data",), "script": "/src/train.py"}
+    if file == "block":
+        block_job(tmp_path, monkeypatch, BLOCKS, "gpu[01-03,08]", **job)
+    else:
+        started(tmp_path, SLURM, file, in_racks(RACKS), "--distribution=arbitrary", 4, **job)
+    words = [word for word in (tmp_path / "options").read_text().splitlines() if "container" in word]
+    options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
+    assert {name.replace("container-", "") for name in options} <= PYXIS_OPTIONS
+    assert options["container-image"] == job["image"]
+    assert options["container-workdir"] == str(tmp_path)
+    assert options["container-mounts"] == f"{tmp_path}:{tmp_path},/src:/src,/data:/data"
+    exported = set(
+        re.findall(r"^export (.*)$", (tmp_path / file.replace("block", "job.sbatch")).read_text(), re.MULTILINE)
+    )
+    names = set(re.findall(r"\b([A-Z_]+)=", " ".join(line for line in exported if "SLURM" not in line)))
+    inside = {"CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK"}
+    assert set(options["container-env"].split(",")) == names - inside, "else the image's own value wins"
+
+
+@pytest.mark.parametrize(
+    ("target", "job", "reason"),
+    [
+        (SLURM, {"image": "images/a.sqsh"}, "begins with / or ./"),
+        (SLURM, {"image": "a", "script": "/a:b/train.py"}, "splits mounts at colons"),
+        (SLURM, {"mounts": ("/a:/b",)}, "use --image"),
+        (OPENMPI, {"image": "a"}, "no use for --image"),
+        (OPENMPI, {"mounts": ("/a:/b",)}, "no use for --mount"),
+        (SLURM, {"image": "a\nb"}, "one line of printable text"),
+        (SLURM, {"image": "a", "mounts": ("/a,/b:/c",)}, "two full paths"),
+        (SLURM, {"image": "a", "mounts": ("data:/data",)}, "two full paths"),
+        (BLOCK, {}, "no NVLink domain spans nodes"),
+    ],
+)
+def test_a_job_that_a_container_or_a_block_cannot_take_is_refused_with_the_reason(target, job, reason):
+    with pytest.raises(TemplateError, match=reason):
+        made(target, in_this_order("dp=8", node("gpu1"), node("gpu2")), **job)
+
+
+@pytest.mark.parametrize(
+    ("racks", "segment"),
+    [({"a": 4, "b": 4}, 4), ({"a": 16, "b": 8}, 8), ({"a": 5, "b": 11}, 1), ({"a": 6}, 6)],
+)
+def test_a_segment_is_as_many_nodes_as_always_share_nvlink(racks, segment):
+    numbers = itertools.count(1)
+    placement = in_racks({rack: [f"gpu{next(numbers):02d}" for _ in range(n)] for rack, n in racks.items()})
+    if segment == 1:
+        with pytest.raises(TemplateError, match="no NVLink domain"):
+            made(BLOCK, placement)
+    else:
+        assert f"#SBATCH --segment={segment}\n" in made(BLOCK, placement)["job.sbatch"]
 
 
 def test_no_topology_is_made_up_where_no_leaf_is_known():

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.group(
-    cls=PatternOrCommand,
-    package=__name__,
-    invoke_without_command=True,
-    subcommand_metavar="[PATTERN | COMMAND [ARGS]...]",
-)
+@click.group(cls=PatternOrCommand, package=__name__)
 @asks(MeasureRequest)
 @click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Write a heat map of the rails.")
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save answers and results for --from.")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import layout_of, sizes_of
-from gpuops.cli._options import carry_out, reaches
+from gpuops.cli._asking import lasts, layout_of, sizes_of
+from gpuops.cli._options import OPTIONS, carry_out, reaches
 from gpuops.cli._terminal import Output, PatternOrCommand, exits, shows
 from gpuops.requests import PlanRequest
 
@@ -19,12 +19,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 _count = click.IntRange(1)
 
 
-@click.group(
-    cls=PatternOrCommand,
-    package=__name__,
-    invoke_without_command=True,
-    subcommand_metavar="[PATTERN | COMMAND [ARGS]...]",
-)
+@click.group(cls=PatternOrCommand, package=__name__)
 @click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
 @click.option(
     "--params",
@@ -70,7 +65,9 @@ _count = click.IntRange(1)
 )
 @click.option("--calibration", type=_file, metavar="FILE", help="Constants that gpuops plan calibrate wrote.")
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="Layouts to show.")
-@click.option("--include-unhealthy", "all_nodes", is_flag=True, help="Also use nodes that fail a check.")
+@OPTIONS["all_nodes"]
+@OPTIONS["max_age"]
+@lasts
 @shows("table", "json")
 @reaches(pattern=False, saved=True, saved_inventory=True)
 @exits(failed="no layout fits")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from typing import Any
 
 import click
 
@@ -32,6 +34,10 @@ def _of_each_stage(option: str, times: tuple[float, ...], stages: int) -> tuple[
     return times * stages if len(times) == 1 else times
 
 
+_number = functools.partial(click.option, show_default=True)
+_each = functools.partial(_number, callback=_times, metavar="MS[,MS…]")
+
+
 @click.command(name="simulate", cls=Command)
 @click.option(
     "--schedule",
@@ -39,48 +45,15 @@ def _of_each_stage(option: str, times: tuple[float, ...], stages: int) -> tuple[
     type=click.Choice(["gpipe", "1f1b", "interleaved"]),
     help="Order of the passes (1f1b; interleaved if --vpp is above 1).",
 )
-@click.option("--pp", "stages", type=_count, metavar="N", help="Stages of the pipeline (4, or one for each time).")
-@click.option(
-    "--chunks", "micro_batches", type=_count, default=8, show_default=True, metavar="N", help="Micro-batches per step."
-)
-@click.option("--vpp", "chunks", type=_count, default=1, show_default=True, metavar="N", help="Model chunks per stage.")
-@click.option(
-    "--forward",
-    callback=_times,
-    default="1",
-    show_default=True,
-    metavar="MS[,MS…]",
-    help="Milliseconds of a micro-batch's forward pass, of all stages or of each.",
-)
-@click.option(
-    "--backward",
-    callback=_times,
-    default="2",
-    show_default=True,
-    metavar="MS[,MS…]",
-    help="Milliseconds of its backward pass.",
-)
-@click.option(
-    "--p2p",
-    type=click.FloatRange(0, 1e6),
-    default=0.0,
-    show_default=True,
-    metavar="MS",
-    help="Milliseconds from one stage to the next.",
-)
+@_number("--pp", "stages", type=_count, metavar="N", help="Stages of the pipeline (4, or one for each time).")
+@_number("--chunks", "batches", type=_count, default=8, metavar="N", help="Micro-batches per step.")
+@_number("--vpp", type=_count, default=1, metavar="N", help="Model chunks per stage.")
+@_each("--forward", default="1", help="Milliseconds of a micro-batch's forward pass, of all stages or of each.")
+@_each("--backward", default="2", help="Milliseconds of its backward pass.")
+@_number("--p2p", type=click.FloatRange(0, 1e6), default=0.0, metavar="MS", help="Milliseconds from stage to stage.")
 @shows("table", "json", "svg")
 @exits()
-def command(
-    output: Output,
-    *,
-    kind: str | None,
-    stages: int | None,
-    micro_batches: int,
-    chunks: int,
-    forward: tuple[float, ...],
-    backward: tuple[float, ...],
-    p2p: float,
-) -> None:
+def command(output: Output, *, kind: str | None, stages: int | None, batches: int, vpp: int, **times: Any) -> None:
     """Draw the schedule of a pipeline with its bubble.
 
     Every pass of every micro-batch is simulated: a stage waits for the one before it, or behind it. GPipe runs all
@@ -92,15 +65,15 @@ def command(
     from gpuops.report.svg import schedule as picture
     from gpuops.results.planned import schedule_document
 
-    listed = max(len(forward), len(backward))
+    listed = max(len(times["forward"]), len(times["backward"]))
     count = stages or (listed if listed > 1 else _STAGES)
     simulated = simulate_schedule(
-        kind or ("interleaved" if chunks > 1 else "1f1b"),  # type: ignore[arg-type]
-        micro_batches,
-        _of_each_stage("--forward", forward, count),
-        _of_each_stage("--backward", backward, count),
-        p2p_seconds=p2p / 1e3,
-        chunks_per_stage=chunks,
+        kind or ("interleaved" if vpp > 1 else "1f1b"),  # type: ignore[arg-type]
+        batches,
+        _of_each_stage("--forward", times["forward"], count),
+        _of_each_stage("--backward", times["backward"], count),
+        p2p_seconds=times["p2p"] / 1e3,
+        chunks_per_stage=vpp,
     )
     output.publish(
         table=lambda page: report.lines(simulated, page),

@@ -1,1 +1,1 @@
-"""Tables of measured runs: how close the planner comes to them, and calibrations by them."""
+"""What a search for layouts starts from: the cluster as it is, its failures, and what measured runs say."""

@@ -1,4 +1,4 @@
-"""The lab's background process: ``python -m gpuops.lab SETTINGS``, where `cluster.up` sets how it reports."""
+"""The lab's background process: `cluster.up` starts it with its settings, and sets how it reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import sys
 from gpuops.lab.server import serve
 
 
-def _main() -> None:
+def main() -> None:
+    """Serve the hosts of the settings in ``sys.argv[1]`` until the lab ends."""
     settings = json.loads(sys.argv[1])
 
     def ready(news: dict[str, object]) -> None:
@@ -17,6 +18,3 @@ def _main() -> None:
             json.dump(news, report)
 
     serve(settings, ready)
-
-
-_main()
