@@ -1,4 +1,6 @@
+import json
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,12 @@ from gpuops.lab import cluster
 def running_lab(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project") / ".gpuops" / "lab"
     hosts = cluster.up(folder, "hgx-h100", 3, ["gpu03:gpu2:lost"])
-    yield SimpleNamespace(folder=folder, hosts={host.name: host for host in hosts})
+
+    def root(host):
+        """The folder with a host's own files."""
+        return Path(json.loads((folder / "state.json").read_text())["sandbox"]) / "hosts" / host / "root"
+
+    yield SimpleNamespace(folder=folder, hosts={host.name: host for host in hosts}, root=root)
     cluster.down(folder)
 
 

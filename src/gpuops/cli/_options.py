@@ -383,7 +383,7 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "retry": click.option("--retry", metavar="RUN", default="", shell_complete=completes("runs"),
         help="Start a new run on the nodes that failed in RUN."),
     "force": click.option("--force", is_flag=True, help="Override a refusal (see above)."),
-    "break_lock": click.option("--break-lock", is_flag=True, help="Take over the lock of a dead run."),
+    "break_lock": click.option("--break-lock", is_flag=True, help="Take over the lock of a run that has ended."),
     "group": click.option("--group", default="", metavar="GROUP",
         help="Add admitted nodes to this group of the inventory."),
     "without": click.option("--skip-gate", "--without", "without", multiple=True,

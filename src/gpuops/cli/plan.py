@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import layout_of, sizes_of
-from gpuops.cli._options import carry_out, reaches
+from gpuops.cli._asking import lasts, layout_of, sizes_of
+from gpuops.cli._options import OPTIONS, carry_out, reaches
 from gpuops.cli._terminal import Command, Output, exits, shows
 from gpuops.requests import PlanRequest
 
@@ -64,7 +64,9 @@ _count = click.IntRange(1)
     "--save", type=_file, metavar="FILE", help="Write the first layout to FILE, for --layout FILE of place and render."
 )
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="Layouts to show.")
-@click.option("--include-unhealthy", "all_nodes", is_flag=True, help="Also use nodes that fail a check.")
+@OPTIONS["all_nodes"]
+@OPTIONS["max_age"]
+@lasts
 @shows("table", "json")
 @reaches(saved=True, saved_inventory=True)
 @exits(failed="no layout fits")

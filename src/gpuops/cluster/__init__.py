@@ -266,10 +266,17 @@ class Cluster(Measurements, Jobs):
         )
 
     def fix(
-        self, check: str, *, check_only: bool = False, force: bool = False, save_run: bool = True, bundle: bool = True
+        self,
+        check: str,
+        *,
+        check_only: bool = False,
+        force: bool = False,
+        save_run: bool = True,
+        bundle: bool = True,
+        break_lock: bool = False,
     ) -> Repair:
         """Apply the fix for the finding of ``check``, and judge the hosts again."""
-        return self.ask(FixRequest(check, check_only, force, save_run, bundle))
+        return self.ask(FixRequest(check, check_only, force, save_run, bundle, break_lock))
 
     def bundle(
         self,

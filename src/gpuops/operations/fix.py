@@ -30,7 +30,7 @@ def fix(work: Workspace, request: FixRequest) -> Repair:
     Raise `NodeError` if a node takes jobs, unless ``force`` is set.
     """
     check, path = _fix_of(work, request.check)
-    asked = ProvisionRequest(path, check=True, force=request.force)
+    asked = ProvisionRequest(path, check=True, force=request.force, break_lock=request.break_lock)
     preview = replace(provision(work, asked), playbook=f"fixes/{request.check}")
     repair = Repair(check.name, preview)
     if not repair.needed:

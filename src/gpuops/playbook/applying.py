@@ -279,11 +279,14 @@ class _Attempt:
         self._session.made = [replace(m, succeeded=succeeded) if m.number == number else m for m in self._session.made]
 
     def _collect_unfinished(self, journal: Journal) -> None:
-        """Record the outcome of changes that were running when a run was interrupted, as far as the node reports it."""
+        """Record the outcome of changes that were running when a run was interrupted, as far as the node reports it.
+
+        Those of later steps count too: no step starts beside a change that still runs.
+        """
         if not self._session.earlier_ended:
             systemd_unit.wait_for_earlier(self._session, journal.run)
             self._session.earlier_ended = True
-        for made in self._made():
+        for made in self._session.made:
             if made.succeeded is None and made.boot_id and self._session.boot_id() != made.boot_id:
                 self._note(journal, made.number, succeeded=True)
             elif made.succeeded is None and made.detach:

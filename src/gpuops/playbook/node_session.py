@@ -40,7 +40,7 @@ class NodeSession:
     journal: Journal | None = None
     busy: Busy = lambda _host, _ask: ""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    lock: Callable[[], None] = lambda: None
+    lock: Callable[[], object] = lambda: None
     made: list[JournaledChange] = field(default_factory=list)
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic

@@ -20,7 +20,7 @@ from gpuops.inventory import Host
 from gpuops.playbook import journal
 from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
-from gpuops.playbook.locking import Owner, take
+from gpuops.playbook.locking import Owner, take, tell
 from gpuops.playbook.node_session import Busy, NodeSession
 from gpuops.playbook.parameters import NO_ENVIRONMENT, as_node
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
@@ -236,6 +236,9 @@ class PlaybookRun:
         try:
             self._join(log, owner)
             state = self._lock(owner)
+            for line in tell(state.taken):
+                log.write("note", durable=False, what=line)
+                on_note(line)
             if state.locked or state.interrupted:
                 self._end(log, state, "; ".join(map(str, state.locked)))
                 return state

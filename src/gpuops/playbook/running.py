@@ -10,7 +10,7 @@ from gpuops.fleet import FANOUT, Outcome, each
 from gpuops.inventory import Host
 from gpuops.playbook.applying import run_step, status_of
 from gpuops.playbook.binding import Bound
-from gpuops.playbook.locking import Owner, release, take
+from gpuops.playbook.locking import Owner, Takeover, release, take
 from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.play import Flush, Play, Step, batches
 from gpuops.playbook.record import conclude
@@ -33,13 +33,17 @@ class BoundPlay:
 
 @dataclass
 class RunState:
-    """The state of a run: every result in order, why it ``stopped`` early, and the handlers due on each node."""
+    """The state of a run: every result in order, why it ``stopped`` early, and the handlers due on each node.
+
+    ``taken`` are the nodes whose lock was taken over.
+    """
 
     results: list[StepResult] = field(default_factory=list)
     stopped: str = ""
     interrupted: bool = False
     waiting: dict[str, list[str]] = field(default_factory=dict)
     locked: list[LockedError] = field(default_factory=list)
+    taken: dict[str, Takeover] = field(default_factory=dict)
     seconds: float = 0.0
     _out: set[str] = field(default_factory=set)
 
@@ -226,14 +230,16 @@ def lock(sessions: Sequence[NodeSession], owner: Owner, *, break_dead: bool, fan
     """Lock every node, or none if another run holds one. The state holds the nodes that did not answer."""
     by_name = {session.name: session for session in sessions}
 
-    def work(host: Host) -> None:
-        take(by_name[host.name], owner, break_dead=break_dead)
+    def work(host: Host) -> Takeover | None:
+        taken = take(by_name[host.name], owner, break_dead=break_dead)
         if len(sessions) > most_open:
             by_name[host.name].disconnect()
+        return taken
 
     outcomes = each([session.host for session in sessions], work, fanout=fanout)
     locked = [o.error for o in outcomes if isinstance(o.error, LockedError)]
-    state = RunState(locked=locked, interrupted=outcomes.interrupted)
+    taken = {o.node: o.value for o in outcomes if o.value}
+    state = RunState(locked=locked, interrupted=outcomes.interrupted, taken=taken)
     if state.locked or state.interrupted:
         unlock([by_name[o.node] for o in outcomes if o.error is None], owner, fanout=fanout)
     for outcome in outcomes:

@@ -91,13 +91,25 @@ def wait(session: NodeSession, unit: str, seconds: float) -> Completed | None:
         session.sleep(next(pauses))
 
 
+def running(session: NodeSession) -> tuple[str, ...]:
+    """Return the units of all runs that still run on the node."""
+    return tuple(unit for unit, state in _units(session).items() if state not in ("exited", "failed"))
+
+
 def wait_for_earlier(session: NodeSession, run: str) -> None:
     """Wait for units that runs before ``run`` left active on the node, so that nothing is started beside them."""
-    (answer,) = session.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
-    units = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
-    for unit in units:
+    for unit in _units(session):
         if not unit.startswith(unit_of(run, 0).removesuffix("0.service")):
             wait(session, unit, LONGEST_SECONDS)
+
+
+def _units(session: NodeSession) -> dict[str, str]:
+    """Return the units of all runs, each with its state in systemd's word (running, exited, failed, …)."""
+    (answer,) = session.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
+    if answer.timed_out:
+        raise NodeError(session.name, "systemctl does not answer, so changes of earlier runs may still run; try again")
+    rows = (line.split() for line in answer.out.splitlines() if line.strip())
+    return {row[0]: row[3] if len(row) > 3 else "" for row in rows}
 
 
 def _state(session: NodeSession, unit: str) -> dict[str, str]:

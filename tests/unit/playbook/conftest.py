@@ -142,6 +142,7 @@ class MadeUpNode:
     unit_story: list = field(default_factory=list)
     system: str = "running"
     lock: str = ""
+    lock_file: str = "owner"
     busy: str = ""
     closed: int = 0
     unreachable: bool = False
@@ -182,9 +183,9 @@ class MadeUpNode:
     def _sh(self, command):
         script, words = command.words[2], command.words[4:]
         if script == locking._TAKE:
-            return self._locked(command.stdin, words[1])
+            return self._locked(command.stdin, *words[1:])
         if script == locking._RELEASE:
-            self.lock = "" if words[1] in self.lock else self.lock
+            self.lock = "" if words[1] == self.lock_file else self.lock
             return (0,)
         if script == systemd_unit._START:
             self.units[f"{words[1]}.service"] = self.do(words[3:])
@@ -193,10 +194,10 @@ class MadeUpNode:
         self.units.pop(words[0])
         return (0,)
 
-    def _locked(self, owner, instead):
-        if self.lock and not (instead and instead in self.lock):
-            return 75, self.lock
-        self.lock = owner
+    def _locked(self, owner, file, instead):
+        if self.lock and self.lock_file != instead:
+            return 75, f"{self.lock_file}\n{self.lock}"
+        self.lock, self.lock_file = owner, file
         return (0,)
 
     def do(self, words):

@@ -130,6 +130,18 @@ tell_unit() { # $1 is the file that run_detached keeps of it
     exit
 }
 
+list_units() { # of playbooks
+    for file in "$here"/root/run/units/gpuops-*; do
+        [ ! -f "$file" ] || read -r state <"$file" || continue
+        case $state in
+        runs) echo "${file##*/}.service loaded active running ${file##*/}" ;;
+        0) echo "${file##*/}.service loaded active exited ${file##*/}" ;;
+        ?*) echo "${file##*/}.service loaded failed failed ${file##*/}" ;;
+        esac
+    done
+    exit
+}
+
 run_script() { # $1 is the file of a unit that a user wrote; its script finds the host's own /run, and no /sys
     script=$(sed -n 's,^ExecStart=/bin/sh ,,p' "$1")
     [ -z "$script" ] || sed "s,/run/,$here/root/run/,g; s,/sys/[^ ;]*,/dev/null,g" "$here/root$script" | sh && return
@@ -212,6 +224,7 @@ update-grub)
     ;;
 systemctl)
     for unit; do :; done # the last word
+    case $1,$unit in list-units,gpuops-*) list_units ;; esac
     case ${LAB_ROOT:+$1} in
     *start) [ ! -f "$here/root/etc/systemd/system/$unit" ] || run_script "$here/root/etc/systemd/system/$unit" ;;
     esac
