@@ -245,6 +245,7 @@ class RenderRequest(Request["Launch"]):
     """Files that start ``command`` on ``placement`` with the launch ``target``.
 
     ``image`` is the container image of the job, and ``mounts`` are directories of the node in it: ``SOURCE:TARGET``.
+    ``queue`` is the queue or partition of a scheduler.
     The ranks meet at ``port`` of ``master``, by default at a port of the job's own on its first node.
     """
 
@@ -257,6 +258,7 @@ class RenderRequest(Request["Launch"]):
     force: bool = False
     image: str = ""
     mounts: Sequence[str] = ()
+    queue: str = ""
     master: str = ""
 
 

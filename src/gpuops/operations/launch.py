@@ -37,6 +37,7 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
         environment,
         request.image,
         tuple(request.mounts),
+        request.queue,
         request.master,
     )
     try:

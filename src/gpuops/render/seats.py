@@ -37,6 +37,7 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "chosen_master": job.master,
         "image": job.image,
         "mounts": list(job.mounts),
+        "queue": job.queue,
         "command": [job.script, *job.args],
         "start": start,
         "nodes": [
