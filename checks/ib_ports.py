@@ -160,8 +160,10 @@ def _card(port: IbPort) -> str:
 
 def _is_spare(port: IbPort, ports: Collection[IbPort], count: int | None) -> bool:
     """Return True for a port without a link beside an active one of its card, if no like card has more active ones."""
+    if port.state.lower() != "down":
+        return False
     active = Counter(_card(other) for other in ports if other.state.lower() == "active")
-    if port.state.lower() != "down" or not active[_card(port)]:
+    if not active[_card(port)]:
         return False
     if any(other.device == port.device and other.port != port.port for other in ports):
         return True

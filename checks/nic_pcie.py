@@ -115,7 +115,7 @@ def _spelled(speed_gt_per_s: float | None, width: float | None) -> str:
 def _too_slow_slot(path: NicPath, ports: Iterable[IbPort], slots: int) -> Iterator[Finding]:
     """Yield a warning if the card could carry the rate of its port, and the links above it cannot."""
     rates = [port.rate_gbps or 0 for port in ports if port.device == path.device and port.state.lower() == "active"]
-    carried = min((link.gbps for link in path.links if link.gbps), default=None)
+    carried = min(filter(None, (link.gbps for link in path.links)), default=None)
     card = carried_gbps(path.links[0].lower.max_speed_gt_per_s, path.links[0].lower.max_width) if path.links else None
     rate = max(rates, default=0)
     if carried and card and carried * slots < rate <= card:

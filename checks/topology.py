@@ -9,7 +9,8 @@ from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 
-Links = dict[tuple[Gpu, Gpu], str]
+Links = dict[tuple[int, int], str]
+"""The word of the matrix by the indices of two GPUs."""
 
 
 @check(
@@ -43,8 +44,8 @@ def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Itera
         if link is None:
             yield Unknown(f"nvidia-smi topo -m does not list the link of GPU {one.index} and GPU {other.index}")
         else:
-            links[one, other] = link
-    yield from _far_pairs(links, expected) if isinstance(expected, str) else _far_gpus(whole, links, expected)
+            links[one.index, other.index] = link
+    yield from _far_pairs(whole, links, expected) if isinstance(expected, str) else _far_gpus(whole, links, expected)
 
 
 def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:
@@ -54,21 +55,21 @@ def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:
     return there if there == back and there and link_distance(there) < math.inf else None
 
 
-def _far_pairs(links: Links, expected: str) -> Iterator[Finding]:
+def _far_pairs(whole: list[Gpu], links: Links, expected: str) -> Iterator[Finding]:
+    gpu_by_index = {gpu.index: gpu for gpu in whole}
     far = {pair: link for pair, link in links.items() if link_distance(link) > link_distance(expected)}
     while far:
-        gpu, pairs = _most_concerned(far)
+        index, pairs = _most_concerned(far)
         words = " and ".join(sorted({far.pop(pair) for pair in pairs}))
-        others = ", ".join(str(b.index if a is gpu else a.index) for a, b in pairs)
-        yield Finding(f"{words} to GPU {others}", expected=expected, found=words, part=gpu.part)
+        others = ", ".join(str(b if a == index else a) for a, b in pairs)
+        yield Finding(f"{words} to GPU {others}", expected=expected, found=words, part=gpu_by_index[index].part)
 
 
-def _most_concerned(far: Links) -> tuple[Gpu, list[tuple[Gpu, Gpu]]]:
+def _most_concerned(far: Links) -> tuple[int, list[tuple[int, int]]]:
     """Return the GPU that is in most pairs of ``far`` (the lowest if several), and these pairs."""
-    count = Counter(gpu.index for pair in far for gpu in pair)
+    count = Counter(index for pair in far for index in pair)
     index = min(count, key=lambda i: (-count[i], i))
-    pairs = [pair for pair in far if index in {gpu.index for gpu in pair}]
-    return next(gpu for gpu in pairs[0] if gpu.index == index), pairs
+    return index, [pair for pair in far if index in pair]
 
 
 def _far_gpus(whole: list[Gpu], links: Links, expected: list[str]) -> Iterator[Finding]:
@@ -86,7 +87,7 @@ def _far_gpus(whole: list[Gpu], links: Links, expected: list[str]) -> Iterator[F
         message = f"{_listed(words)} to the other GPUs"
         yield Finding(message, expected=_listed(nearest), found=_listed(words), part=worst.part)
         whole = [gpu for gpu in whole if gpu is not worst]
-        links = {pair: link for pair, link in links.items() if worst not in pair}
+        links = {pair: link for pair, link in links.items() if worst.index not in pair}
 
 
 def _lacking(gpu: Gpu, links: Links, nearest: list[str]) -> int:
@@ -97,7 +98,7 @@ def _lacking(gpu: Gpu, links: Links, nearest: list[str]) -> int:
 
 def _of_gpu(gpu: Gpu, links: Links) -> list[str]:
     """Return the links of a GPU, the nearest first."""
-    return sorted((link for pair, link in links.items() if gpu in pair), key=link_distance)
+    return sorted((link for pair, link in links.items() if gpu.index in pair), key=link_distance)
 
 
 def _listed(words: list[str]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from gpuops.facts import Facts, side_by_side
@@ -28,6 +29,10 @@ _OF_GPUS = frozenset({"gpu", "driver", "nvidia-smi"})
 """The tags of checks that judge GPUs and what belongs to them."""
 _RACK, _RACKS = "rack", "racks"
 """The profile keys of a host's rack, and, for a check that compares nodes, of the racks of all of them by node."""
+_COUNT = "gpu.count"
+"""The profile key that like machines set where no profile does."""
+_OF_A_NODE: tuple[Probe[Any], ...] = (smi, gpu_functions, system, pci_vendors, driver, ib_ports)
+"""What tells a node's profile, its place, and whether it has GPUs."""
 _LIKE = "other nodes with the same board, processors and GPUs"
 _ONE_GPU = "an all-reduce needs two GPUs"
 
@@ -43,7 +48,17 @@ def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile
     For saved facts without an inventory, the profile is the one that was saved with them.
     """
     named = next((p for p in profiles if p.name == (host.profile or facts.profile)), None)
-    profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
+    return _as_declared(host, named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE))
+
+
+def profile_for(host: Host, gpu_name: str, gpus: int, profiles: Sequence[Profile]) -> Profile:
+    """Return the profile of ``host`` where no more is known of it than its GPUs: as `profile_of`, without facts."""
+    named = next((p for p in profiles if p.name == host.profile), None)
+    return _as_declared(host, named or (detect(gpu_name, gpus, profiles) if host.profile is None else NO_PROFILE))
+
+
+def _as_declared(host: Host, profile: Profile) -> Profile:
+    """Return ``profile`` with what the inventory declares of ``host``."""
     rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
     power = {} if host.power is None else {"power.declared": host.power}
     rack = {_RACK: host.rack} if host.rack else {}
@@ -57,8 +72,8 @@ def profile_by_node(
     """Return the profile of each node that has facts; a number of GPUs that none sets is that of like machines."""
     chosen = {name: profile_of(hosts[name], own, profiles) for name, own in facts.items()}
     counts = _counts_of_peers(facts)
-    unset = {name: counts[name] for name in chosen.keys() & counts.keys() if "gpu.count" not in chosen[name].values}
-    return {n: p.expecting({"gpu.count": unset[n]}, _LIKE) if n in unset else p for n, p in chosen.items()}
+    unset = {name: counts[name] for name in chosen.keys() & counts.keys() if _COUNT not in chosen[name].values}
+    return {n: p.expecting({_COUNT: unset[n]}, _LIKE) if n in unset else p for n, p in chosen.items()}
 
 
 def _counts_of_peers(facts: Mapping[str, Facts]) -> dict[str, int]:
@@ -122,20 +137,52 @@ def _nvlink_domain(facts: Facts) -> str:
     return min(domains - {""}, default="")
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What remains of a node that was judged where its facts were read: small enough to pass between processes.
+
+    ``facts`` has only what comparing it with other nodes needs. If it cannot be judged without them, ``verdicts`` is
+    None and ``facts`` has everything.
+    """
+
+    facts: Facts
+    verdicts: list[Verdict] | None
+
+
+def alone(checks: Sequence[Check], profiles: Sequence[Profile]) -> Callable[[Host, Facts], Judged]:
+    """Return a function that judges one node without the others, if its profile does not depend on them."""
+    compared = dict.fromkeys([*_OF_A_NODE, *probes_of(check for check in checks if check.scope == "group")])
+
+    def judge_alone(host: Host, facts: Facts) -> Judged:
+        profile = profile_of(host, facts, profiles)
+        if _COUNT not in profile.values:  # its peers may tell
+            return Judged(facts, None)
+        return Judged(facts.only(compared), judge_node(checks, facts, profile))
+
+    return judge_alone
+
+
 def assess(
-    checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile], *, may_fork: bool = False
+    checks: Sequence[Check],
+    facts: Mapping[str, Facts],
+    profiles: Mapping[str, Profile],
+    judged: Mapping[str, list[Verdict]] = MappingProxyType({}),
+    *,
+    may_fork: bool = False,
 ) -> list[Verdict]:
     """Return the verdicts of every node, in order, then those of checks that compare the nodes of a profile.
 
-    Unknown properties of GPUs are skipped on a node that has no GPU, and an all-reduce on the only GPU of all nodes. If
-    this process ``may_fork``, several judge many nodes.
+    Nodes in ``judged`` have their verdicts. Unknown properties of GPUs are skipped on a node that has no GPU, and an
+    all-reduce on the only GPU of all nodes. If this process ``may_fork``, several judge many nodes.
     """
 
-    def judged(node: str) -> list[Verdict]:
+    def judge_one(node: str) -> list[Verdict]:
         return judge_node(checks, facts[node], profiles[node])
 
-    by_node = side_by_side(judged, list(facts)) if may_fork else map(judged, facts)
-    verdicts = [verdict for own in by_node for verdict in own]
+    due = [node for node in facts if node not in judged]
+    now_judged = side_by_side(judge_one, due) if may_fork else map(judge_one, due)
+    by_node = {**judged, **dict(zip(due, now_judged, strict=True))}
+    verdicts = [verdict for node in facts for verdict in by_node[node]]
     verdicts += compare(checks, facts, profiles)
     bare = {node for node, own_facts in facts.items() if lacks_gpus(own_facts)}
     skipped = {(node, check.name): NO_GPU for node in bare for check in checks if _OF_GPUS & set(check.tags)}

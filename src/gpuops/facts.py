@@ -8,9 +8,10 @@ import json
 import multiprocessing
 import pickle
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -85,8 +86,8 @@ def read(
 ) -> Facts:
     """Parse ``answers`` into facts; a probe whose question was not asked is `Unknown`."""
     by_question = {answer.question: answer for answer in answers}
-    answered = [probe for probe in probes if probe.question in by_question and probe.cost != "recalled"]
-    values = {probe.name: probe.read(by_question[probe.question]) for probe in answered}
+    found = ((probe, by_question.get(probe.question)) for probe in probes if probe.cost != "recalled")
+    values = {probe.name: probe.read(answer) for probe, answer in found if answer is not None}
     return Facts(node, taken_at, values, tuple(by_question.values()) if keep_answers else ())
 
 
@@ -111,7 +112,7 @@ def _saved(answer: Completed) -> dict[str, Any]:
     return {"kind": type(answer.question).__name__.lower(), "question": question, **rest}
 
 
-def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
+def load(path: Path, probes: Sequence[Probe[Any]], *, keep_answers: bool = False) -> Facts:
     """Load the facts saved in ``path`` with today's parsers; raise `InputError` if it is not such a document."""
     try:
         document = json.loads(read_bytes(path, _MOST_BYTES).decode())
@@ -124,7 +125,8 @@ def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
         excluded = Excluded.from_document(node, document["excluded"]) if "excluded" in document else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise InputError(f"{path}: not facts saved by gpuops ({type(error).__name__}: {error})") from error
-    return replace(read(node, taken_at, answers, probes), profile=profile, excluded=excluded)
+    loaded = read(node, taken_at, answers, probes, keep_answers=keep_answers)
+    return replace(loaded, profile=profile, excluded=excluded)
 
 
 _QUESTIONS: dict[str, type[Question]] = {"files": Files, "command": Command, "resources": Resources}
@@ -173,7 +175,12 @@ def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:
 
 
 def of_folder(
-    folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts], T], nodes: Collection[str] | None = None
+    folder: Path,
+    probes: Sequence[Probe[Any]],
+    work: Callable[[Facts], T],
+    nodes: Collection[str] | None = None,
+    *,
+    keep_answers: bool = False,
 ) -> list[T]:
     """Return the results of ``work`` on the facts of ``nodes``, by default of every ``*.json`` in ``folder``, by name.
 
@@ -183,9 +190,37 @@ def of_folder(
     files = [file for file in _saved_files(folder) if nodes is None or file.stem in nodes]
 
     def read_one(file: Path) -> T:
-        return work(load(file, probes))
+        return work(load(file, probes, keep_answers=keep_answers))
 
     return side_by_side(read_one, files)
+
+
+class SavedFacts(Mapping[str, Facts]):
+    """The facts of ``nodes`` in ``folder``, by name; they are read when the first of them is looked at.
+
+    All facts of thousands of nodes take seconds to read, and much memory.
+    """
+
+    def __init__(self, folder: Path, probes: Sequence[Probe[Any]], nodes: Collection[str]) -> None:
+        """Read nothing yet."""
+        self._folder, self._probes, self._nodes = folder, probes, tuple(nodes)
+
+    @cached_property
+    def _facts(self) -> dict[str, Facts]:
+        found = of_folder(self._folder, self._probes, lambda facts: facts, frozenset(self._nodes))
+        return {facts.node: facts for facts in found}
+
+    def __getitem__(self, node: str) -> Facts:
+        """Return the facts of ``node``."""
+        return self._facts[node]
+
+    def __iter__(self) -> Iterator[str]:
+        """Return the names of the nodes, in the order in which they were given."""
+        return iter(self._nodes)
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._nodes)
 
 
 def _may_fork() -> bool:

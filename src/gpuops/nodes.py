@@ -195,7 +195,7 @@ class Nodes:
         made = {host.name: work(host, held[host.name]) for host in complete}
         missing = [host for host in self.hosts if host.name not in made]
         if missing and self.folder is not None:
-            return self._of_saved(self.folder, probes, work, made)
+            return self._of_saved(self.folder, probes, work, made, keep_answers=keep_answers)
 
         def visit(transport: AgentTransport, host: Host) -> T:
             answered = gather(host.name, transport.batch, due(host), keep_answers=keep_answers)
@@ -206,7 +206,13 @@ class Nodes:
         return _gathered(self.hosts, made, outcomes)
 
     def _of_saved(
-        self, folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Host, Facts], T], made: Mapping[str, T]
+        self,
+        folder: Path,
+        probes: Sequence[Probe[Any]],
+        work: Callable[[Host, Facts], T],
+        made: Mapping[str, T],
+        *,
+        keep_answers: bool,
     ) -> Gathered[T]:
         hosts = {host.name: host for host in self.hosts}
 
@@ -214,7 +220,7 @@ class Nodes:
             return facts.node, facts.excluded or (work(hosts[facts.node], facts) if facts.node in hosts else None)
 
         not_saved = {name: Excluded(name, "not_saved", f"no saved facts in {folder}") for name in hosts}
-        saved = dict(of_folder(folder, probes, read_one, hosts))
+        saved = dict(of_folder(folder, probes, read_one, hosts, keep_answers=keep_answers))
         outcomes: dict[str, T | Excluded | None] = {**not_saved, **saved, **made}
         return Gathered(
             {name: v for name in hosts if (v := outcomes[name]) is not None and not isinstance(v, Excluded)},

@@ -209,8 +209,11 @@ class PlaceRequest(Request["Placement"]):
 class PlanRequest(Request["LayoutPlan"]):
     """Fastest layouts of a model: ``model`` is a ``config.json`` or its content; without it, ``sizes`` says its sizes.
 
-    ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used. ``why_not``
-    and ``against`` are layouts to compare with.
+    ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used, and those that
+    a validation saw at most ``max_age`` seconds ago are not asked again. ``why_not`` and ``against`` are layouts to
+    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. With ``tokens``, or ``days`` of training
+    without a failure, the plan says when the job finishes; a checkpoint, a restart after a failure, and the repair of a
+    node take so many seconds.
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
@@ -227,7 +230,14 @@ class PlanRequest(Request["LayoutPlan"]):
     explain: bool = False
     top: int = 5
     all_nodes: bool = False
+    calibration: Path | None = None
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
+    max_age: float = 600.0
+    days: float | None = None
+    tokens: int | None = None
+    checkpoint_seconds: float = 60.0
+    restart_seconds: float = 600.0
+    repair_seconds: float = 172800.0
 
 
 @dataclass(frozen=True)

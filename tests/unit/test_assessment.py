@@ -8,11 +8,13 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 from tests.lab_facts import facts_of
 
-from gpuops.assessment import assess, probes_for, profile_by_node
+from gpuops.assessment import alone, assess, probes_for, profile_by_node
+from gpuops.document import Where
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.node_evidence import all_reduce
 from gpuops.judging import Finding, check, discover
+from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.machine import healthy
 from gpuops.probing import PartName, Unknown
 from gpuops.profile import NO_PROFILE, known
@@ -111,3 +113,39 @@ class TestHalfOfTheGpusGoneFromEverySource:
     def test_machines_without_facts_are_no_peers(self):
         facts = {"n0": Facts("n0", NOW, {})}
         assert profile_by_node({"n0": Host("n0", "n0", "inventory.yml")}, facts, PROFILES) == {"n0": NO_PROFILE}
+
+
+class TestNodesJudgedWhereTheyAreRead:
+    """Each by itself, if its profile says how many GPUs it has; the others with their peers."""
+
+    checks = tuple(c for c in discover().values() if c.level == "quick")
+    machines = MappingProxyType(
+        {
+            "whole": healthy("hgx-h100"),
+            "hot": faulted("hgx-h100", ("gpu3:thermal",)),
+            "off": faulted("hgx-h100", ("gpu1:ecc-off",)),
+            "card1": healthy("l40s"),
+            "card2": healthy("l40s"),
+            "card3": healthy("l40s"),
+            "fewer": replace(healthy("l40s"), gpus=healthy("l40s").gpus[:2]),
+        }
+    )
+
+    def found(self, facts):
+        hosts = {name: Host(name, name, Where("inventory.yml")) for name in facts}
+        judged = {name: alone(self.checks, PROFILES)(hosts[name], own) for name, own in facts.items()}
+        rest = {name: each.facts for name, each in judged.items()}
+        verdicts = {name: each.verdicts for name, each in judged.items() if each.verdicts is not None}
+        return rest, verdicts, assess(self.checks, rest, profile_by_node(hosts, rest, PROFILES), verdicts)
+
+    def test_have_the_verdicts_that_all_facts_give(self):
+        probes = probes_for(self.checks)
+        facts = {name: replace(facts_of(node, probes), node=name) for name, node in self.machines.items()}
+        hosts = {name: Host(name, name, Where("inventory.yml")) for name in facts}
+        expected = assess(self.checks, facts, profile_by_node(hosts, facts, PROFILES))
+        rest, verdicts, found = self.found(facts)
+        assert found == expected
+        assert sorted(verdicts) == ["hot", "off", "whole"]
+        assert len(rest["hot"].values) < len(facts["hot"].values) / 2
+        assert rest["fewer"] == facts["fewer"]
+        assert {(v.node, v.check) for v in found if v.status == "fail"} >= {("fewer", "gpu-count")}

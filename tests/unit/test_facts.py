@@ -66,6 +66,11 @@ def test_what_is_saved_is_loaded_with_every_field(saved):
     assert kept == [ANSWERS[0]]
 
 
+def test_answers_of_saved_facts_can_be_saved_again(saved):
+    again = facts.load(saved, PROBES, keep_answers=True)
+    assert facts.to_document(again) == saved.read_text("utf-8")
+
+
 def test_saved_facts_are_read_by_tomorrows_parser_of_another_deadline(saved):
     slower = Probe("uptime", Command(("uptime",), timeout_seconds=20, lane="nvidia"), parse=lambda a: a.out.upper())
     assert facts.load(saved, (slower,))[slower] == "UP 3 DAYS\n"
@@ -181,6 +186,15 @@ def test_of_many_files_only_what_is_made_of_them_comes_back(many):
     assert [found.node for found in made] == [*(f"m{number:03}" for number in range(200)), "n1"]
     assert {tuple(found.values) for found in made} == {("uptime", "limits")}
     assert made[0][WORDS] == Unknown("words was not collected")
+
+
+def test_saved_facts_are_read_when_the_first_is_looked_at(many):
+    found = facts.SavedFacts(many, PROBES, ["n1", "m007"])
+    (many / "m007.json").write_text((many / "m007.json").read_text().replace("up 3 days", "up 4 days"))
+    assert (list(found), len(found), "m008" in found) == (["n1", "m007"], 2, False)
+    assert found["m007"][WORDS] == ["up", "4", "days"]
+    (many / "n1.json").unlink()
+    assert found["n1"][WORDS] == ["up", "3", "days"]
 
 
 def test_a_file_among_many_that_is_no_facts_is_named(many):

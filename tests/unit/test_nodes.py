@@ -198,6 +198,15 @@ def test_saved_hosts_are_read_and_the_others_are_not_saved(saved, tmp_path):
     assert gathered.excluded == {"gpu02": Excluded("gpu02", "not_saved", f"no saved facts in {tmp_path / 'monday'}")}
 
 
+def test_answers_of_saved_hosts_are_kept_to_be_saved_again(saved):
+    kept = saved().gather([ECHO], keep_answers=True).values
+    assert {name: each.answers[0].out for name, each in kept.items()} == {
+        "gpu01": "hello from gpu01\n",
+        "old9": "hello from old9\n",
+    }
+    assert saved().gather([ECHO]).values["gpu01"].answers == ()
+
+
 def test_hosts_that_only_saved_answers_name_are_not_of_the_inventory(saved, tmp_path):
     nodes = saved(inventory=tmp_path / "prod.yml")
     assert names(nodes) == ["gpu01", "gpu02", "cpu01", "old9"]

@@ -101,11 +101,21 @@ def sizes_of(_ctx: object, _param: object, text: str | None) -> dict[str, int]:
     for word in filter(None, re.split(r"[,\s]+", text or "")):
         key, equals, value = word.partition("=")
         key, value = (key, value) if equals else ("params", key)
-        match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", value.upper())
-        if not match:
-            raise click.BadParameter(f'"{word}" is not a size; expected 70B, or layers=80')
-        sizes[key] = round(float(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}[match[2]])
+        sizes[key] = _number(value, f'"{word}" is not a size; expected 70B, or layers=80')
     return sizes
+
+
+def tokens_of(_ctx: object, _param: object, text: str | None) -> int | None:
+    """Return the number of ``15T`` or ``300B``; `click.BadParameter` for anything else."""
+    return None if text is None else _number(text.strip(), f'"{text}" is not a number of tokens; expected 300B or 15T')
+
+
+def _number(text: str, message: str) -> int:
+    """Return the number of ``70B``; `click.BadParameter` with ``message`` if it is none."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", text.upper())
+    if not match:
+        raise click.BadParameter(message)
+    return round(float(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}[match[2]])
 
 
 def environment_of_job(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, str]:
@@ -172,6 +182,26 @@ _REPLACED = click.option("--replace", "replaced", callback=words_of, metavar="HO
     help="Replace these lost nodes of --of by the best spares; all other ranks stay.")  # fmt: skip
 _LAUNCH_DIRECTORY = click.option("--of", "earlier", type=click.Path(path_type=Path, file_okay=False),
     default=Path("launch"), show_default=True, metavar="DIR", help="The launch directory of --replace.")  # fmt: skip
+
+
+def lasts(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how long a job is, and what a checkpoint, a restart and a repair take."""
+    for option in reversed(_LENGTH):
+        verb = option(verb)
+    return verb
+
+
+_LENGTH = (
+    click.option("--days", type=click.FloatRange(0, min_open=True), metavar="N",
+        help="Also say when a job ends that takes so many days if nothing fails, and how many spares pay."),
+    click.option("--tokens", callback=tokens_of, metavar="N", help="The same for a job of so many tokens (15T)."),
+    click.option("--checkpoint-time", "checkpoint_seconds", callback=seconds_of, default="60s", show_default=True,
+        metavar="TIME", help="How long a checkpoint keeps the job from training."),
+    click.option("--restart-time", "restart_seconds", callback=seconds_of, default="10m", show_default=True,
+        metavar="TIME", help="From a failure to the first new step, with a spare."),
+    click.option("--repair-time", "repair_seconds", callback=seconds_of, default="48h", show_default=True,
+        metavar="TIME", help="How long a failed node is away."),
+)  # fmt: skip
 
 
 def describes_job(verb: Callable[..., Any]) -> Callable[..., Any]:

@@ -54,6 +54,12 @@ class Jobs(Calls):
         top: int = 5,
         all_nodes: bool = False,
         facts: Mapping[str, Facts] | None = None,
+        max_age: float = 600.0,
+        days: float | None = None,
+        tokens: int | None = None,
+        checkpoint_seconds: float = 60.0,
+        restart_seconds: float = 600.0,
+        repair_seconds: float = 172800.0,
     ) -> LayoutPlan:
         """Return the fastest layouts of ``model`` on these hosts, or on a catalogue's ``cluster``; see `PlanRequest`.
 
@@ -61,7 +67,9 @@ class Jobs(Calls):
         """
         job = PlanRequest(model, sizes, cluster, global_batch, sequence, precision, optimizer, framework)
         asked = replace(job, strategy=strategy, why_not=why_not, against=against, explain=explain)
-        return self.ask(replace(asked, top=top, all_nodes=all_nodes, facts=facts))
+        asked = replace(asked, top=top, all_nodes=all_nodes, facts=facts, max_age=max_age, days=days, tokens=tokens)
+        asked = replace(asked, checkpoint_seconds=checkpoint_seconds, restart_seconds=restart_seconds)
+        return self.ask(replace(asked, repair_seconds=repair_seconds))
 
     def place(
         self,

@@ -166,8 +166,8 @@ def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> l
 
 def _unread_need(check: Check, facts: Facts) -> Verdict | None:
     """Return the verdict if a need that ``check`` does not tolerate is unknown; None if there is none."""
-    values = ((probe, facts[probe]) for probe in check.needs if probe not in check.tolerates)
-    return next((_unread(check, facts.node, p, value) for p, value in values if isinstance(value, Unknown)), None)
+    unknown = ((probe, value) for probe in check.needs if isinstance(value := facts[probe], Unknown))
+    return next((_unread(check, facts.node, p, value) for p, value in unknown if p not in check.tolerates), None)
 
 
 def _group_verdicts(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuops.assessment import lacks_gpus, profile_of
 from gpuops.facts import Facts
@@ -23,6 +24,7 @@ from gpuops.probes.host.pcie import pcie
 from gpuops.probes.nvidia.presence import NO_GPU
 from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Unknown
+from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.requests import PlaceRequest
 from gpuops.workspace import Workspace
@@ -38,19 +40,30 @@ class _Candidate:
     health: Health
 
 
-def candidates_of(work: Workspace, request: PlaceRequest) -> tuple[list[NodeShape], dict[str, Excluded]]:
-    """Return the nodes that may hold ranks, in order, and the excluded nodes with the reasons, which are noted."""
+class Chosen(NamedTuple):
+    """The nodes that may hold ranks, in order, why others may not, and the profiles of those that were asked."""
+
+    shapes: list[NodeShape]
+    excluded: dict[str, Excluded]
+    profiles: Mapping[str, Profile]
+
+
+def candidates_of(work: Workspace, request: PlaceRequest) -> Chosen:
+    """Return the nodes that may hold ranks, and the excluded ones with the reasons, which are noted."""
     check_profiles(work.hosts, work.catalogue)
-    candidates, excluded = _candidates(work, request)
-    shapes = [shape for node, shape in candidates.items() if node not in excluded and isinstance(shape, NodeShape)]
-    return shapes, excluded
+    recalled, excluded = _recalled(work, request)
+    asked, more = _asked(work.of([host.name for host in work.hosts if host.name not in recalled]), request)
+    candidates = {**recalled, **{node: each.shape for node, each in asked.items()}}
+    excluded = _excluded(work, request, candidates, {**excluded, **more})
+    shapes = [candidates[host.name] for host in work.hosts if host.name in candidates.keys() - excluded.keys()]
+    usable = [shape for shape in shapes if isinstance(shape, NodeShape)]
+    return Chosen(usable, excluded, {node: each.health.profile for node, each in asked.items()})
 
 
-def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
-    """Return every node that is known, in order, and the excluded nodes with the reasons, which are noted."""
-    candidates, excluded = _recalled(work, request)
-    asked, more = _asked(work.of([host.name for host in work.hosts if host.name not in candidates]), request)
-    candidates, excluded = {**candidates, **asked}, {**excluded, **more}
+def _excluded(
+    work: Workspace, request: PlaceRequest, candidates: Mapping[str, _Shape], excluded: dict[str, Excluded]
+) -> dict[str, Excluded]:
+    """Return the excluded nodes, also those that a measurement blames or of which the shape is unknown; note them."""
     excluded |= _defective(request, candidates)
     if not (request.all_nodes or request.facts or work.nodes.source == "saved"):
         excluded |= blamed(work, candidates)
@@ -58,7 +71,7 @@ def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shap
         if isinstance(shape, Unknown):
             excluded.setdefault(node, Excluded(node, "unknown", shape.why))
     work.nodes.note_excluded(excluded.values())
-    return {host.name: candidates[host.name] for host in work.hosts if host.name in candidates}, excluded
+    return excluded
 
 
 def _recalled(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
@@ -70,7 +83,7 @@ def _recalled(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape]
     return {node: each.shape for node, each in known.items()}, {n: unhealthy_node(n, c) for n, c in failed.items()}
 
 
-def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
+def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Candidate], dict[str, Excluded]]:
     """Return the nodes that answer, and those that do not or that fail a quick check."""
     if not work.hosts:
         return {}, {}
@@ -85,7 +98,7 @@ def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], d
     gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
     gathered.raise_if_interrupted()
     unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()}, waivers)
-    return {node: each.shape for node, each in gathered.values.items()}, {**gathered.excluded, **unhealthy}
+    return dict(gathered.values), {**gathered.excluded, **unhealthy}
 
 
 def _defective(request: PlaceRequest, hosts: Collection[str]) -> dict[str, Excluded]:

@@ -67,7 +67,8 @@ def _nodes(work: Workspace, request: PlaceRequest) -> tuple[list[NodeShape], dic
         return _declared(work, request.gpus_by_node), {}
     from gpuops.operations.candidates import candidates_of  # noqa: PLC0415 - all checks, for nodes that are asked
 
-    return candidates_of(work, request)
+    found = candidates_of(work, request)
+    return found.shapes, found.excluded
 
 
 def _declared(work: Workspace, gpus_by_node: Mapping[str, int]) -> list[NodeShape]:

@@ -9,24 +9,19 @@ from typing import Any
 
 from gpuops.errors import LayoutError
 from gpuops.layout import Layout, parse_layout, rule_violations
-from gpuops.operations.health import check_profiles, expected_of, quick_probes, unhealthy
 from gpuops.operations.launch import model_document
-from gpuops.operations.past.baselines import RAIL, WITHIN, measured_here
-from gpuops.operations.past.recall import blamed
-from gpuops.placement import NodeShape, shape_of
+from gpuops.operations.planning.calibrated import calibrated
+from gpuops.operations.planning.machines import Machines, machines_of
+from gpuops.operations.planning.outlook import check_work, outlook_of
 from gpuops.planner.estimate import Estimate
-from gpuops.planner.hardware import ClusterSpec, from_catalogue, from_nodes
+from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.model import TransformerSpec, from_sizes
 from gpuops.planner.model_config import read_config
+from gpuops.planner.price import Price, prices
 from gpuops.planner.rules import GuideRule, Situation, keeps, rules_for, situation
 from gpuops.planner.search import Found, search, ways_out
 from gpuops.planner.strategies import Strategy, strategy_named
 from gpuops.planner.training import TrainingSetup
-from gpuops.probes.host.pcie import pcie
-from gpuops.probes.nvidia.nvidia_smi import smi
-from gpuops.probes.nvidia.topo import topo
-from gpuops.probing import Unknown
-from gpuops.reasons import Excluded
 from gpuops.requests import PlanRequest
 from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
 from gpuops.workspace import Workspace
@@ -40,11 +35,14 @@ _LONGEST = 8192
 
 def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     """Search the layouts of a model; raise `LayoutError` for a model, a cluster or a condition that is not possible."""
+    check_work(request)
     model = planned_model(request)
     strategy = strategy_named(request.strategy) if request.strategy else None
-    cluster, excluded = cluster_of(work, request)
+    machines = calibrated(work, machines_of(work, request), request.calibration)
+    cluster = machines.cluster
     training = _training(work, model, cluster, request)
-    found = search(model, cluster, training, limits=_limits(strategy), top=request.top)
+    limits = _limits(strategy)
+    found = search(model, cluster, training, limits=limits, top=request.top)
     job = (model, cluster, training)
     compared = [_conditions(*job, text) for text in request.why_not]
     compared += [_conditions(*job, request.against)] if request.against else []
@@ -53,9 +51,18 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
         found,
         tuple(compared),
         tuple(_advice(*job, found)) if request.explain else (),
-        () if found.best else tuple(ways_out(*job, limits=_limits(strategy))),
-        excluded,
+        () if found.best else tuple(ways_out(*job, limits=limits)),
+        machines.excluded,
+        _prices(model, machines, training, found),
+        outlook_of(work, request, machines, model, training, found.best[0], limits) if found.best else None,
     )
+
+
+def _prices(model: TransformerSpec, machines: Machines, training: TrainingSetup, found: Found) -> tuple[Price, ...]:
+    """Return what each sick part costs the fastest layout."""
+    if not found.best or not machines.sick:
+        return ()
+    return tuple(prices(model, machines.healthy, training, found.best[0].layout, machines.sick, machines.nodes))
 
 
 def planned_model(request: PlanRequest) -> TransformerSpec:
@@ -84,51 +91,6 @@ def _limits(strategy: Strategy | None) -> Mapping[str, tuple[Any, ...]]:
     if strategy and not strategy.training:
         raise LayoutError(f"{strategy.name} runs inference only; choose a strategy that trains")
     return strategy.limits if strategy else {}
-
-
-def cluster_of(work: Workspace, request: PlanRequest) -> tuple[ClusterSpec, dict[str, Excluded]]:
-    """Return the cluster of a catalogue, or that of the healthy hosts with what they were measured at."""
-    if request.cluster:
-        return from_catalogue(request.cluster, work.catalogue.profiles()), {}
-    work = work.of_inventory()
-    check_profiles(work.hosts, work.catalogue)
-    gathered = work.nodes.gather(quick_probes(work.catalogue, smi, topo, pcie), facts=request.facts)
-    gathered.raise_if_interrupted()
-    profiles = expected_of(work.hosts, gathered.values, work.catalogue)
-    known = {name: profiles[name] for name in gathered.values}
-    excluded = {**gathered.excluded}
-    if not request.all_nodes:
-        excluded |= unhealthy(gathered.values, known, work.catalogue, waivers=work.waivers())
-        excluded |= {} if work.nodes.source == "saved" else blamed(work, known)
-    shapes: dict[str, NodeShape] = {}
-    for host in (host for host in work.hosts if host.name in known and host.name not in excluded):
-        shape = shape_of(host, gathered.values[host.name])
-        if isinstance(shape, Unknown):
-            excluded[host.name] = Excluded(host.name, "unknown", shape.why)
-        else:
-            shapes[host.name] = shape
-    work.nodes.note_excluded(excluded.values())
-    if not shapes:
-        raise LayoutError("no healthy node has a GPU that a job could use; gpuops validate says why")
-    names = {name: _gpu_name(gathered.values[name][smi]) for name in shapes}
-    cluster = from_nodes(list(shapes.values()), names, known[next(iter(shapes))])
-    return _as_measured(work, cluster, list(shapes)), excluded
-
-
-def _gpu_name(report: Any) -> str:
-    return next((str(gpu.name) for gpu in report.gpus if gpu.uuid), "")
-
-
-def _as_measured(work: Workspace, cluster: ClusterSpec, nodes: list[str]) -> ClusterSpec:
-    """Return the cluster with what its own all-reduces reached, where the store has at least three of a kind."""
-    here = {} if work.nodes.source == "saved" else measured_here(work, nodes)
-    if within := here.get(WITHIN):
-        source = f"measured here: median of {within.count} nodes"
-        cluster = cluster.with_measurements(nvlink_gb_per_s=within.gb_per_s, source=source)
-    if rail := here.get(RAIL):
-        source = f"measured here: median of {rail.count} pairs"
-        cluster = cluster.with_measurements(network_gb_per_s=rail.gb_per_s, source=source)
-    return cluster
 
 
 def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, text: str) -> Compared:

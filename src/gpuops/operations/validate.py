@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuops.assessment import assess, place_of, probes_for, profile_by_node
+from gpuops.assessment import Judged, alone, assess, place_of, probes_for, profile_by_node
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError, did_you_mean
-from gpuops.facts import Facts
+from gpuops.facts import Facts, SavedFacts
+from gpuops.inventory import Host
 from gpuops.judging import LEVELS, Check, Level, Verdict, choose, expired, probes_of, unused, waive
 from gpuops.judging.common import fold_common, shared_silence
 from gpuops.judging.own_outcomes import merged
@@ -20,6 +21,7 @@ from gpuops.operations.health import check_profiles, check_required, without_gpu
 from gpuops.operations.learn import unmatched
 from gpuops.operations.own_tests import run_tests
 from gpuops.operations.past import overtime
+from gpuops.probing import Probe
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.requests import ValidateRequest
@@ -30,12 +32,17 @@ from gpuops.workspace import Workspace
 
 @dataclass(frozen=True)
 class _Evidence:
-    """Facts about the nodes, the reasons why others have none, and the verdicts of the project's own tests."""
+    """Facts about the nodes, the reasons why others have none, and the verdicts of the project's own tests.
+
+    ``judged`` has the verdicts of nodes that were judged where they were read, and ``whole`` the facts of all nodes.
+    """
 
     facts: Mapping[str, Facts]
     excluded: Mapping[str, Excluded]
     interrupted: bool = False
     of_tests: Sequence[Verdict] = ()
+    judged: Mapping[str, list[Verdict]] = field(default_factory=dict)
+    whole: Mapping[str, Facts] | None = None
 
 
 def validate(work: Workspace, request: ValidateRequest) -> Report:
@@ -86,12 +93,28 @@ def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> 
     A check that needs a load also needs what a measurement asks before it, even if no other check is chosen.
     """
     saved = work.nodes.source == "saved"
-    needed = overtime.with_figures(probes_for(checks))
+    needed = probes_for(checks) if saved else overtime.with_figures(probes_for(checks))
     if not saved and any(probe.cost == "heavy" for probe in needed):
         needed = list(dict.fromkeys([*needed, *measure.probes(work, request.skip)]))
     probes = [probe for probe in needed if saved or probe.cost != "heavy"]
+    if saved and not request.facts and not request.keep_answers:
+        return _judged_as_read(work, checks, probes)
     gathered = work.nodes.gather(probes, keep_answers=request.keep_answers, facts=request.facts)
     return _Evidence(gathered.values, gathered.excluded, gathered.interrupted)
+
+
+def _judged_as_read(work: Workspace, checks: Sequence[Check], probes: Sequence[Probe[Any]]) -> _Evidence:
+    """Return the evidence of saved nodes, each of which is judged by the process that reads it, if it can be."""
+    judge_alone = alone(checks, list(work.catalogue.profiles().values()))
+
+    def judge_one(host: Host, facts: Facts) -> Judged:
+        return judge_alone(host, overtime.recalled(work, checks, {host.name: facts})[host.name])
+
+    gathered = work.nodes.read(probes, judge_one)
+    judged = {name: each.verdicts for name, each in gathered.values.items() if each.verdicts is not None}
+    facts = {name: each.facts for name, each in gathered.values.items()}
+    whole = SavedFacts(work.nodes.folder, probes, facts) if work.nodes.folder else facts
+    return _Evidence(facts, gathered.excluded, gathered.interrupted, judged=judged, whole=whole)
 
 
 def _measured(
@@ -122,7 +145,7 @@ def _judged(
     judged_places = {name: places[name] for name in evidence.facts}
     others = [place_of(host) for host in work.unselected]
     waivers = work.waivers()
-    found = assess(checks, evidence.facts, chosen, may_fork=work.nodes.source == "saved")
+    found = assess(checks, evidence.facts, chosen, evidence.judged, may_fork=work.nodes.source == "saved")
     counted = waive(merged(found, evidence.of_tests), waivers)
     verdicts = fold_common(counted, judged_places, {c.name: c for c in checks}, others)
     verdicts += expired(work.expired_waivers())
@@ -138,7 +161,8 @@ def _judged(
         unused_waivers=tuple(unused(counted, waivers)),
         not_run={} if bare.keys() == chosen.keys() else levels_not_run,
     )
-    return replace(report, facts=evidence.facts, interrupted=evidence.interrupted)
+    facts = evidence.facts if evidence.whole is None else evidence.whole
+    return replace(report, facts=facts, interrupted=evidence.interrupted)
 
 
 def _answerable(

@@ -41,7 +41,7 @@ class NodeShape:
     """One node. ``leaves`` are the switches that its ports are cabled to, sorted: nodes that share them are one unit.
 
     ``domain`` is the NVLink domain that spans nodes (an NVL72 rack), else the node's own name. ``links`` holds how two
-    GPUs, by index, are connected: NV18, PIX, …, SYS.
+    GPUs, by index, are connected: NV18, PIX, …, SYS. ``gpu_name`` is the model of its GPUs, if known.
     """
 
     name: str
@@ -51,6 +51,7 @@ class NodeShape:
     rack: str | None
     domain: str
     links: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False, repr=False)
+    gpu_name: str = ""
 
     def nvlink_domain(self, gpu: GpuShape) -> tuple[str, int]:
         """Return a key that the GPUs reachable over NVLink share: the domain, and within a node the clique."""
@@ -98,6 +99,7 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         host.rack,
         _domain(host.name, usable),
         _links(matrix),
+        next((gpu.name or "" for gpu in usable), ""),
     )
 
 

@@ -8,8 +8,7 @@ restarts, and Erlang's loss formula for a job that waits once all spares are in 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuops.errors import InputError
 
@@ -29,7 +28,7 @@ class FailureRate:
 
 
 LLAMA_3 = FailureRate(
-    419 / (54 * 16384), "419 unexpected interruptions in 54 days on 16,384 H100 (Llama 3, arXiv:2407.21783, table 5)"
+    419 / (54 * 16384), "Llama 3, arXiv:2407.21783, table 5: 419 unexpected interruptions in 54 days on 16,384 H100"
 )
 """What a fleet without a record of its own is taken to have."""
 
@@ -81,14 +80,18 @@ class ClusterJob:
 class Goodput:
     """What becomes of a job's time: ``trained`` is the fraction in which it makes lasting progress.
 
-    ``running`` is the fraction in which it has all its nodes; of that, ``trained`` / ``running`` is what the literature
-    calls the effective training time ratio (ETTR).
+    ``running`` is the fraction in which it has all its nodes; of that, `effective` trains.
     """
 
     interval_seconds: float
     failures_per_day: float
     running: float
     trained: float
+
+    @property
+    def effective(self) -> float:
+        """The effective training time ratio: the fraction that trains of the time in which the job has its nodes."""
+        return self.trained / self.running if self.running else 0.0
 
 
 def young_interval(checkpoint_seconds: float, mean_seconds_between_failures: float) -> float:
@@ -143,31 +146,3 @@ def goodput(job: ClusterJob, interval_seconds: float | None = None) -> Goodput:
     running = running_fraction(job)
     trained = running * trained_fraction(job, interval)
     return Goodput(interval, job.failures_per_second * DAY, running, trained)
-
-
-def best_spares(job: ClusterJob, nodes: int, most: int | None = None) -> int:
-    """Return how many of ``nodes`` nodes should stand by so that the others train most.
-
-    A job of fewer nodes is slower in proportion. Without spares it waits for every repair.
-    """
-    if nodes < 1:
-        raise InputError(f"a fleet needs at least one node, not {nodes}")
-
-    def speed(spares: int) -> float:
-        used = (nodes - spares) * job.gpus_per_node
-        return used * goodput(replace(job, gpus=used, spares=spares)).trained
-
-    return max(range(min(nodes, (nodes if most is None else most) + 1)), key=speed)
-
-
-def first_to_finish(jobs: Sequence[tuple[ClusterJob, float]], work_seconds: Sequence[float]) -> int:
-    """Return the index of the job that finishes first, each given with its interval between checkpoints.
-
-    ``work_seconds`` is how long each would take if nothing failed and no checkpoint were written. An interval of 0
-    stands for Daly's.
-    """
-    days = [
-        work / max(goodput(job, gap or None).trained, 1e-12)
-        for (job, gap), work in zip(jobs, work_seconds, strict=True)
-    ]
-    return days.index(min(days))

@@ -10,8 +10,11 @@ from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 
 if TYPE_CHECKING:
     from gpuops.planner.estimate import Estimate
+    from gpuops.planner.finishing import Finish
+    from gpuops.planner.goodput import ClusterJob, Goodput
     from gpuops.planner.hardware import ClusterSpec
     from gpuops.planner.model import TransformerSpec
+    from gpuops.planner.price import Price
     from gpuops.planner.search import Found, WayOut
     from gpuops.planner.training import TrainingSetup
 
@@ -36,8 +39,24 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """What failures make of a job: ``job`` with its rate of failures, and its ``goodput`` without spares.
+
+    ``finishes`` say when a job of ``tokens`` ends with each number of spares, the first to finish first.
+    """
+
+    job: ClusterJob
+    goodput: Goodput
+    tokens: float = 0.0
+    finishes: tuple[Finish, ...] = ()
+
+
+@dataclass(frozen=True)
 class LayoutPlan(Result):
-    """Layouts of ``model`` on ``cluster``, the fastest first; ``answers`` say what would help if none fits."""
+    """Layouts of ``model`` on ``cluster``, the fastest first; ``answers`` say what would help if none fits.
+
+    ``prices`` say what each part that was measured to be slow costs the fastest layout.
+    """
 
     SCHEMA: ClassVar[str] = "gpuops.layout-plan/1"
     model: TransformerSpec
@@ -48,6 +67,8 @@ class LayoutPlan(Result):
     advice: tuple[Advice, ...] = ()
     answers: tuple[WayOut, ...] = ()
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    prices: tuple[Price, ...] = ()
+    outlook: Outlook | None = None
     interrupted: bool = False
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -86,6 +107,13 @@ class LayoutPlan(Result):
                  "estimate": estimate_document(each.estimate) if each.estimate else None}
                 for each in self.answers
             ],
+            "prices": [
+                {"node": each.sick.node, "part": each.sick.part, "used": each.is_used,
+                 "gb_per_s": each.sick.gb_per_s, "expected_gb_per_s": each.sick.expected_gb_per_s,
+                 "step_seconds": each.step_seconds, "healthy_seconds": each.healthy_seconds}
+                for each in self.prices
+            ],
+            "outlook": _outlook_document(self.outlook) if self.outlook else None,
         }  # fmt: skip
 
 
@@ -100,6 +128,26 @@ def _cluster_document(cluster: ClusterSpec) -> dict[str, Any]:
         "network_gb_per_s": cluster.network_gb_per_s,
         "sources": dict(cluster.sources),
     }
+
+
+def _outlook_document(outlook: Outlook) -> dict[str, Any]:
+    job, result = outlook.job, outlook.goodput
+    return {
+        "failures_per_day": result.failures_per_day,
+        "rate_source": job.rate.source,
+        "checkpoint_seconds": job.checkpoint_seconds,
+        "restart_seconds": job.restart_seconds,
+        "repair_seconds": job.repair_seconds,
+        "checkpoint_interval_seconds": result.interval_seconds,
+        "effective": result.effective,
+        "tokens": outlook.tokens,
+        "finishes": [
+            {"nodes": each.nodes, "spares": each.spares, "days": each.days, "running": each.goodput.running,
+             "trained": each.goodput.trained, "checkpoint_interval_seconds": each.goodput.interval_seconds,
+             "estimate": estimate_document(each.estimate)}
+            for each in outlook.finishes
+        ],
+    }  # fmt: skip
 
 
 def _compared_document(each: Compared) -> dict[str, Any]:

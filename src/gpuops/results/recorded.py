@@ -11,7 +11,7 @@ from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.facts import Facts
 from gpuops.inventory import Host
-from gpuops.isolation.evidence import Blame, Sentence
+from gpuops.isolation.evidence import Blame, BlamedPart, Sentence
 from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.judging import Finding, Verdict
 from gpuops.judging.common import REACH
@@ -31,6 +31,8 @@ from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFindi
 _NOT_JUDGED = "the fix did not finish, so the check did not run again"
 ALL_REDUCE = "all-reduce-bandwidth"
 """The check whose findings a measurement has, too."""
+ALL_RAILS = "rails"
+"""The part that a node is, if it was slow with its partners on every rail, in the names of `blamed_figures`."""
 SHADOW = "shadow "
 """Precedes what a check in shadow found."""
 WAIVED = "waived "
@@ -161,6 +163,7 @@ def shape_from(document: Mapping[str, Any]) -> NodeShape:
         document["rack"],
         document["domain"],
         {(a, b): link for a, b, link in document["links"]},
+        document.get("gpu_name", ""),  # an older gpuops did not keep it
     )
 
 
@@ -211,7 +214,22 @@ def _measured(node: str, findings: Iterable[SeenFinding], measurement: Measureme
         for group, rate in _best(measurement).items()
         if group.nodes == (node,)
     }
+    figures |= dict(_of_blamed(node, measurement.blame.blamed))
     return Visit(result, checks={ALL_REDUCE: result}, findings=found, figures=figures)
+
+
+def _of_blamed(node: str, blamed: Iterable[BlamedPart]) -> Iterator[tuple[str, float]]:
+    """Yield what each blamed part of the node reached and what its peers did; see `blamed_figures`."""
+    for each in blamed:
+        owner, _, part = each.part.partition(":")
+        if owner == node and not each.alternatives and each.found_gb_per_s and each.expected_gb_per_s:
+            reached, usual = blamed_figures(part or ALL_RAILS)
+            yield from ((reached, each.found_gb_per_s), (usual, each.expected_gb_per_s))
+
+
+def blamed_figures(part: str) -> tuple[str, str]:
+    """Return the names of a visit's figures for a part that was blamed: its GB/s, and those of its peers."""
+    return f"{part}.gb_per_s", f"{part}.expected_gb_per_s"
 
 
 def _undecided(blame: Blame) -> Iterator[str]:

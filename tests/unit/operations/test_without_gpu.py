@@ -17,7 +17,7 @@ from gpuops.operations.health import quick_probes
 from gpuops.operations.measure import healthy
 from gpuops.reasons import exit_code
 from gpuops.report.formats import table
-from gpuops.requests import ExpectRequest, TopologyRequest
+from gpuops.requests import ExpectRequest, TopologyRequest, ValidateRequest
 from gpuops.shell import Command, Completed
 
 SENTENCE = "no NVIDIA GPU on this machine"
@@ -64,6 +64,17 @@ def test_validate_says_it_in_one_sentence_and_the_machine_is_not_well(saved):
     text = table.render(report)
     assert f"UNKNOWN   1  n1          {SENTENCE}\n" in text
     assert not any(word in text for word in ("gpu-lost", "nvidia-smi", "busy", "no profile", "--level"))
+
+
+def test_the_report_has_all_facts_and_if_they_are_saved_their_answers(saved):
+    cluster = saved("all: {hosts: {n1: {gpuops_expect: {gpu.count: 0}}}}")
+    needed = {probe.name for probe in quick_probes(Catalogue()) if probe.cost == "cheap"}
+    report = cluster.validate()
+    assert report.facts["n1"].values.keys() >= needed
+    assert report.facts["n1"].answers == ()
+    again = cluster.ask(ValidateRequest(keep_answers=True))
+    assert len(again.facts["n1"].answers) >= 30
+    assert [v.status for v in again.hosts[0].verdicts] == [v.status for v in report.hosts[0].verdicts]
 
 
 def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, a_host):

@@ -12,9 +12,7 @@ from gpuops.planner.goodput import (
     LLAMA_3,
     ClusterJob,
     FailureRate,
-    best_spares,
     daly_interval,
-    first_to_finish,
     goodput,
     recorded_rate,
     running_fraction,
@@ -63,6 +61,33 @@ def test_daly_is_the_best_interval(job):
     assert all(trained_fraction(job, best * factor) < at_best for factor in (0.6, 0.8, 1.25, 1.6))
 
 
+@pytest.mark.parametrize(("mean_minutes", "best"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
+def test_intervals_that_daly_published(mean_minutes, best):
+    """Daly (2006), figures 3 to 5: a checkpoint of 5 minutes, and a restart of 10."""
+    assert daly_interval(300, 60 * mean_minutes) / 60 == pytest.approx(best, abs=0.5 if best > 10 else 0.05)
+
+
+RSC_1 = FailureRate(6.50 / 1000 / 8, "Kokolis et al., arXiv:2410.21680: 6.50 failures in 1,000 node-days, RSC-1")
+
+
+@pytest.mark.parametrize(("gpus", "hours"), [(16384, 1.80), (131072, 0.23)])
+def test_times_between_failures_that_meta_published(gpus, hours):
+    assert ClusterJob(gpus, 8, RSC_1).mean_seconds_between_failures / 3600 == pytest.approx(hours, abs=0.005)
+
+
+@pytest.mark.parametrize("minutes", [5, 20, 60])
+@pytest.mark.parametrize("gpus", [256, 1024, 4096])
+@pytest.mark.parametrize("rate", [RSC_1, LLAMA_3], ids=["RSC-1", "Llama 3"])
+def test_effective_time_is_metas_where_failures_are_rare(rate, gpus, minutes):
+    """The approximation of Kokolis et al. is (1 - N r (u + τ/2)) / (1 + w/τ); ours is exact, and so is following it."""
+    job = ClusterJob(gpus, 8, rate, checkpoint_seconds=10, restart_seconds=300, spares=gpus // 8)
+    interval, mean = 60.0 * minutes, job.mean_seconds_between_failures
+    approximate = (1 - (300 + interval / 2) / mean) / (1 + 10 / interval)
+    result = goodput(job, interval)
+    assert result.effective == pytest.approx(approximate, rel=0.03)
+    assert simulated(job, interval, 20_000) == pytest.approx(result.trained, rel=0.03)
+
+
 def test_young_and_daly_agree_where_failures_are_rare():
     assert young_interval(60, 1e7) == pytest.approx(math.sqrt(1.2e9))
     assert daly_interval(60, 1e7) == pytest.approx(young_interval(60, 1e7), rel=0.01)
@@ -80,23 +105,6 @@ def test_waiting_for_repairs_is_erlangs_loss():
     """Load 2 with three servers: B = 4/19."""
     job = ClusterJob(8, 8, FailureRate(0.25, "test"), repair_seconds=DAY, spares=2)
     assert running_fraction(job) == pytest.approx(1 - 4 / 19)
-
-
-def test_spares_pay_until_they_only_stand_by():
-    job = ClusterJob(8, 8, LLAMA_3, repair_seconds=3 * DAY)
-    few, many = best_spares(job, 64), best_spares(job, 2048)
-    assert 0 < few < many < 100
-    assert best_spares(ClusterJob(8, 8, FailureRate(0.0, "none")), 64) == 0
-
-
-def test_a_slower_layout_on_fewer_gpus_can_finish_first():
-    fragile = FailureRate(0.05, "bad")
-    large, small = (
-        ClusterJob(4096, 8, fragile, 300, 1800, spares=500),
-        ClusterJob(1024, 8, fragile, 300, 1800, spares=500),
-    )
-    assert first_to_finish([(large, 0), (small, 0)], [1.0, 2.0]) == 1
-    assert first_to_finish([(large, 0), (small, 0)], [1.0, 400.0]) == 0
 
 
 def test_nothing_fails_and_everything_fails():

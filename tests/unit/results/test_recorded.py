@@ -102,6 +102,25 @@ def test_a_measurement_that_leaves_a_node_open_does_not_clear_it(blame, result):
     assert kept.nodes["gpu000"].checks == {"all-reduce-bandwidth": "pass"}
 
 
+def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():
+    fabric = build_fabric(Cabling(2, 2, unit=2, leaves=2))
+    measured = (Measured(Round("node", (RankGroup(("gpu001",)),)), (GroupResult(RankGroup(("gpu001",)), 478.0),)),)
+    parts = (
+        BlamedPart(NIC, "slow", 31.0, 48.0),
+        BlamedPart("gpu001", "slow", 40.0, 48.0),
+        BlamedPart("gpu001:mlx5_0", "slow", 20.0, 48.0, alternatives=("leaf:L1",)),
+        BlamedPart("gpu000:mlx5_0", "hang"),
+    )
+    kept = record(Measurement(Evidence(fabric, measured), Blame(parts), "nccl"), RUN, {})
+    assert kept.nodes["gpu001"].figures == {
+        "node.gb_per_s": 478.0,
+        "mlx5_1.gb_per_s": 31.0,
+        "mlx5_1.expected_gb_per_s": 48.0,
+        "rails.gb_per_s": 40.0,
+        "rails.expected_gb_per_s": 48.0,
+    }
+
+
 @pytest.mark.parametrize("result", [object(), "text", None])
 def test_other_results_are_not_kept(result):
     assert record(result, RUN, {}) is None

@@ -50,9 +50,7 @@ def recall(work: Workspace, max_age: float) -> dict[str, Recalled]:
 def blamed(work: Workspace, nodes: Collection[str]) -> dict[str, Excluded]:
     """Return the nodes of which a measurement blamed a part, and none since found it well."""
     found: dict[str, list[KeptFinding]] = {}
-    for finding in _accusations(work):
-        if _is_set_aside(work, finding):
-            continue
+    for finding in accusations(work):
         if finding.key.node in nodes:
             found.setdefault(finding.key.node, []).append(finding)
         elif finding.key.node == FLEET:
@@ -78,14 +76,16 @@ def _visits(work: Workspace) -> Mapping[str, KeptVisit]:
         return {}
 
 
-def _accusations(work: Workspace) -> list[KeptFinding]:
+def accusations(work: Workspace) -> list[KeptFinding]:
+    """Return what measurements blamed and none since found well, without what is waived or in shadow."""
     try:
         with Runs(work.project.store_path, create=False) as runs:
             found = runs.findings(is_open=True)
     except (OutputError, LockedError) as error:
         work.note(f"what earlier measurements blamed is not known: {error}")
         return []
-    return [finding for finding in found if finding.key.check == ALL_REDUCE and finding.status == "fail"]
+    blamed = [finding for finding in found if finding.key.check == ALL_REDUCE and finding.status == "fail"]
+    return [finding for finding in blamed if not _is_set_aside(work, finding)]
 
 
 def _shape(kept: KeptVisit) -> NodeShape | Unknown:

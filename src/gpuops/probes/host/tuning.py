@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gpuops.probes.numbers import integer
 from gpuops.probing import Probe, Unknown
@@ -30,6 +31,7 @@ class Tuning:
     clock_sources: tuple[str, ...]
 
 
+@lru_cache(maxsize=16)  # nodes of one model have the same settings
 def parse_tuning(text: str) -> Tuning | Unknown:
     """Read the files of `tuning`; every kernel has a clock source, the rest may be missing."""
     files = read_files(text)

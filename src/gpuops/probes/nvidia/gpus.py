@@ -32,7 +32,7 @@ def all_gpus(answering: Iterable[Gpu], addresses: Iterable[str]) -> dict[str, Gp
     """
     gpu_by_address = {gpu.address: gpu for gpu in answering}
     all_addresses = sorted({*gpu_by_address, *addresses})
-    return {address: gpu_by_address.get(address, Gpu(index, address)) for index, address in enumerate(all_addresses)}
+    return {address: gpu_by_address.get(address) or Gpu(index, address) for index, address in enumerate(all_addresses)}
 
 
 def known_gpus(

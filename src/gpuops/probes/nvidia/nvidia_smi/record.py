@@ -258,11 +258,18 @@ def _first(fields: Mapping[str, str], paths: Iterable[str], read: Callable[[str]
 
 def _throttle_reasons(fields: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the short names of the active reasons; None if the driver lists none at all."""
-    matches = (_REASONS.fullmatch(path) for path in fields if path[:7] == "clocks_")
-    state_by_reason = {match[1]: bare(fields[match[0]]) for match in matches if match}
+    reasons = ((path, _reason(path)) for path in fields if path[:7] == "clocks_")
+    state_by_reason = {reason: bare(fields[path]) for path, reason in reasons if reason}
     if not {"Active", "Not Active"} & set(state_by_reason.values()):
         return None
     return tuple(_REASON_LABELS.get(name, name) for name, state in state_by_reason.items() if state == "Active")
+
+
+@lru_cache(maxsize=256)  # all GPUs have the same paths
+def _reason(path: str) -> str:
+    """Return the reason that a path names; empty if it names none."""
+    match = _REASONS.fullmatch(path)
+    return match[1] if match else ""
 
 
 def _ecc_errors(fields: Mapping[str, str], scope: str, kind: str) -> int | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from xml.etree import ElementTree as ET
 
 from gpuops.probes.nvidia.nvidia_smi.answer import Answer, smi_of
@@ -22,6 +23,7 @@ _UNREAD = re.compile(rf"\n\t\t<(?!(?:{'|'.join(SECTIONS)})>)(\w+)>(?:\n\t\t\t.*)
 """All sections that `Gpu` does not need, in nvidia-smi's indentation: those lists, and as much again."""
 
 
+@lru_cache(maxsize=1)  # what is around the XML and what is in it are read one after the other
 def split_document(text: str) -> tuple[str, str]:
     """Return the XML in ``text`` (empty if there is none) and the text before and after it.
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuops.planner.estimate import Estimate
+from gpuops.planner.memory import USABLE
 from gpuops.planner.search import WayOut
 from gpuops.report.page import Page, clean
+from gpuops.report.planning import outlook
+from gpuops.report.planning.outlook import step
 from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
 
 _GIB = 1 << 30
@@ -26,6 +29,10 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
         if plan.found.best[0].host_bytes and not plan.cluster.host_bytes:
             needed = f"{_gib(plan.found.best[0].host_bytes)} of host memory in each node"
             yield from page.labelled("", f"The first layout needs {needed}; how much a node has is unknown.", 0)
+        yield from outlook.price_lines(plan.prices, page)
+        if plan.outlook:
+            yield ""
+            yield from outlook.lines(plan.outlook, page, every=bool(plan.advice))
     else:
         yield from _without_fit(plan, page)
     if plan.advice and plan.best:
@@ -42,7 +49,7 @@ def breakdown(estimate: Estimate, page: Page) -> Iterator[str]:
     """Yield where the time of a step and the memory of a GPU go, the largest first."""
     total = estimate.step_seconds
     parts = sorted(estimate.seconds.items(), key=lambda part: -part[1])
-    times = [f"{_words(name)} {_seconds(value)} ({100 * value / total:.0f} %)" for name, value in parts if value]
+    times = [f"{_words(name)} {step(value)} ({100 * value / total:.0f} %)" for name, value in parts if value]
     sizes = sorted(estimate.memory_bytes.items(), key=lambda part: -part[1])
     yield from page.labelled("time", ", ".join(times), 9)
     yield from page.labelled("memory", ", ".join(f"{_words(n)} {_gib(v)}" for n, v in sizes if v >= _GIB / 100), 9)
@@ -57,7 +64,7 @@ def _heading(plan: LayoutPlan) -> str:
 
 def _row(estimate: Estimate) -> tuple[str, ...]:
     return (
-        _seconds(estimate.step_seconds),
+        step(estimate.step_seconds),
         f"{estimate.tokens_per_second:,.0f}",
         f"{100 * estimate.mfu:.1f} %",
         _gib(estimate.gpu_bytes),
@@ -79,8 +86,10 @@ def _counts(plan: LayoutPlan) -> str:
 def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
     closest = plan.found.closest
     if closest:
+        size = plan.cluster.gpu.memory_bytes
         room = (
-            f"the closest, {closest.layout}, needs {_gib(closest.gpu_bytes)} of {_gib(plan.cluster.gpu.memory_bytes)}"
+            f"the closest, {closest.layout}, needs {_gib(closest.gpu_bytes)}; "
+            f"{_gib(USABLE * size)} of a GPU's {_gib(size)} may be used"
         )
         yield from page.labelled("", f"None of {plan.found.scored:,} valid layouts fits: {room}.", 0)
     yield from page.labelled("", "What would help, and how much of it is enough:", 0)
@@ -92,19 +101,19 @@ def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
 def _answer(answer: WayOut) -> tuple[str, str, str]:
     if answer.estimate is None:
         return ("nothing that was tried is enough", "", "")
-    return (answer.change, _seconds(answer.estimate.step_seconds), str(answer.estimate.layout))
+    return (answer.change, step(answer.estimate.step_seconds), str(answer.estimate.layout))
 
 
 def saved(estimate: Estimate) -> str:
     """Return the layout as the YAML file that ``--layout`` takes, with its estimate as a comment."""
-    about = f"{_seconds(estimate.step_seconds)} a step, {_gib(estimate.gpu_bytes)} on the fullest GPU"
+    about = f"{step(estimate.step_seconds)} a step, {_gib(estimate.gpu_bytes)} on the fullest GPU"
     return f"# estimate: {about}\nlayout: {estimate.layout}\n"
 
 
 def _told(each: Compared, best: Estimate | None) -> str:
     if each.estimate is None:
         return clean(f"{each.name}: {each.why}")
-    figures = f"{_seconds(each.estimate.step_seconds)} a step, {_gib(each.estimate.gpu_bytes)}"
+    figures = f"{step(each.estimate.step_seconds)} a step, {_gib(each.estimate.gpu_bytes)}"
     text = f"{each.name}: {figures} with {each.estimate.layout}"
     if each.why:
         return clean(f"{text}; it {each.why}")
@@ -118,7 +127,7 @@ def _against(estimate: Estimate, best: Estimate) -> str:
         return "as fast as the best"
     lost = {name: estimate.seconds[name] - best.seconds[name] for name in estimate.seconds}
     worst = sorted(lost, key=lambda name: -lost[name])[:2]
-    causes = ", ".join(f"{_words(name)} +{_seconds(lost[name])}" for name in worst if lost[name] > 0)
+    causes = ", ".join(f"{_words(name)} +{step(lost[name])}" for name in worst if lost[name] > 0)
     return f"{100 * more:.1f} % slower: {causes}"
 
 
@@ -132,10 +141,6 @@ def _rule(advice: Advice, best: Estimate | None, page: Page) -> Iterator[str]:
 
 def _words(name: str) -> str:
     return _CAUSES.get(name, name.replace("_", " "))
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s" if value < 100 else f"{value:.0f} s"
 
 
 def _gib(size: float) -> str:

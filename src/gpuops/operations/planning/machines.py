@@ -1,0 +1,74 @@
+"""The cluster that a job is planned for: of a catalogue, or of the hosts as they are and as they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuops.assessment import profile_for
+from gpuops.errors import LayoutError
+from gpuops.operations.candidates import Chosen, candidates_of
+from gpuops.operations.past.baselines import RAIL, WITHIN, measured_here
+from gpuops.operations.past.sick import sick_parts
+from gpuops.placement import NodeShape
+from gpuops.planner.hardware import ClusterSpec, from_catalogue, from_nodes
+from gpuops.planner.price import SickPart, slowed
+from gpuops.profile import Profile
+from gpuops.reasons import Excluded
+from gpuops.requests import PlaceRequest, PlanRequest
+from gpuops.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The ``nodes`` that a job may use, as the ``cluster`` that they are, and the reasons against others.
+
+    ``sick`` parts were measured to be slow, in these nodes or in excluded ones. ``healthy`` is the cluster as it would
+    be if those that are used were as their peers.
+    """
+
+    cluster: ClusterSpec
+    healthy: ClusterSpec
+    nodes: tuple[str, ...] = ()
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    sick: tuple[SickPart, ...] = ()
+
+
+def machines_of(work: Workspace, request: PlanRequest) -> Machines:
+    """Return the cluster of a catalogue, or that of the healthy hosts with what they were measured at."""
+    if request.cluster:
+        cluster = from_catalogue(request.cluster, work.catalogue.profiles())
+        return Machines(cluster, cluster)
+    work = work.of_inventory()
+    found = candidates_of(work, PlaceRequest(all_nodes=request.all_nodes, facts=request.facts, max_age=request.max_age))
+    shapes = [shape for shape in found.shapes if shape.gpus]
+    if not shapes:
+        raise LayoutError("no healthy node has a GPU that a job could use; gpuops validate says why")
+    names = tuple(shape.name for shape in shapes)
+    cluster = from_nodes(shapes, {shape.name: shape.gpu_name for shape in shapes}, _profile(work, shapes[0], found))
+    if work.nodes.source == "saved" or request.facts is not None:
+        return Machines(cluster, cluster, names, found.excluded)
+    healthy = _as_measured(work, cluster, names)
+    sick = tuple(sick_parts(work, (*names, *found.excluded)))
+    used = [part for part in sick if part.node in names]
+    return Machines(slowed(healthy, used), healthy, names, found.excluded, sick)
+
+
+def _profile(work: Workspace, shape: NodeShape, found: Chosen) -> Profile:
+    """Return the profile of a node: one that was asked showed it; of one that a validation saw, its GPUs are known."""
+    if shape.name in found.profiles:
+        return found.profiles[shape.name]
+    host = next(host for host in work.hosts if host.name == shape.name)
+    return profile_for(host, shape.gpu_name, len(shape.gpus), list(work.catalogue.profiles().values()))
+
+
+def _as_measured(work: Workspace, cluster: ClusterSpec, nodes: Sequence[str]) -> ClusterSpec:
+    """Return the cluster with what its own all-reduces reached, where the store has at least three of a kind."""
+    here = measured_here(work, nodes)
+    if within := here.get(WITHIN):
+        source = f"measured here: median of {within.count} nodes"
+        cluster = cluster.with_measurements(nvlink_gb_per_s=within.gb_per_s, source=source)
+    if rail := here.get(RAIL):
+        source = f"measured here: median of {rail.count} pairs"
+        cluster = cluster.with_measurements(network_gb_per_s=rail.gb_per_s, source=source)
+    return cluster

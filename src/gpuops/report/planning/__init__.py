@@ -1,0 +1,1 @@
+"""Text reports of the planner: layouts, pipeline schedules, scores and calibrations."""
