@@ -245,6 +245,7 @@ class RenderRequest(Request["Launch"]):
     """Files that start ``command`` on ``placement`` with the launch ``target``.
 
     ``image`` is the container image of the job, and ``mounts`` are directories of the node in it: ``SOURCE:TARGET``.
+    ``queue`` is the queue or partition of a scheduler.
     """
 
     placement: Placement
@@ -256,6 +257,7 @@ class RenderRequest(Request["Launch"]):
     force: bool = False
     image: str = ""
     mounts: Sequence[str] = ()
+    queue: str = ""
 
 
 @dataclass(frozen=True)
