@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host, Port
+from gpuops.inventory.machine_vars import completed
 from gpuops.probes.host.pcie import pcie
 from gpuops.probes.nvidia.gpus import shared_nvlink_domain
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
@@ -79,6 +80,7 @@ def declared_shape(host: Host, gpus: int) -> NodeShape:
 
 def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
     """Return the shape of ``host``; `Unknown` if its GPUs or links are unknown. GPUs split by MIG do not count."""
+    host = completed(host, facts.declared)
     smi_report, matrix = facts[smi], facts[topo]
     if isinstance(smi_report, Unknown):
         return smi_report
