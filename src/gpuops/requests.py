@@ -211,8 +211,9 @@ class PlanRequest(Request["LayoutPlan"]):
 
     ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used, and those that
     a validation saw at most ``max_age`` seconds ago are not asked again. ``why_not`` and ``against`` are layouts to
-    compare with. With ``tokens``, or ``days`` of training without a failure, the plan says when the job finishes; a
-    checkpoint, a restart after a failure, and the repair of a node take so many seconds.
+    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. With ``tokens``, or ``days`` of training
+    without a failure, the plan says when the job finishes; a checkpoint, a restart after a failure, and the repair of a
+    node take so many seconds.
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
@@ -229,6 +230,7 @@ class PlanRequest(Request["LayoutPlan"]):
     explain: bool = False
     top: int = 5
     all_nodes: bool = False
+    calibration: Path | None = None
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     max_age: float = 600.0
     days: float | None = None
@@ -243,6 +245,7 @@ class RenderRequest(Request["Launch"]):
     """Files that start ``command`` on ``placement`` with the launch ``target``.
 
     ``image`` is the container image of the job, and ``mounts`` are directories of the node in it: ``SOURCE:TARGET``.
+    ``queue`` is the queue or partition of a scheduler.
     """
 
     placement: Placement
@@ -254,6 +257,7 @@ class RenderRequest(Request["Launch"]):
     force: bool = False
     image: str = ""
     mounts: Sequence[str] = ()
+    queue: str = ""
 
 
 @dataclass(frozen=True)

@@ -110,12 +110,14 @@ class Jobs(Calls):
         force: bool = False,
         image: str = "",
         mounts: Sequence[str] = (),
+        queue: str = "",
     ) -> Launch:
         """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`.
 
-        A target that runs containers takes the ``image``, and ``mounts`` as ``SOURCE:TARGET``.
+        A target that runs containers takes the ``image``, and ``mounts`` as ``SOURCE:TARGET``; a scheduler takes the
+        ``queue``.
         """
-        return self.ask(RenderRequest(placement, target, command, name, port, model, force, image, mounts))
+        return self.ask(RenderRequest(placement, target, command, name, port, model, force, image, mounts, queue))
 
     def launch(
         self,

@@ -28,7 +28,16 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
     object_to(work, [violation for violation in violations if violation not in general], force=request.force)
     script, *arguments = request.command or ("train.py",)
     environment = environment_of(placement, target.engine)
-    job = Job(script, tuple(arguments), request.name, request.port, environment, request.image, tuple(request.mounts))
+    job = Job(
+        script,
+        tuple(arguments),
+        request.name,
+        request.port,
+        environment,
+        request.image,
+        tuple(request.mounts),
+        request.queue,
+    )
     try:
         return launch_for(target, placement, job, model)
     except TemplateError as error:

@@ -51,7 +51,7 @@ def restart(request: PlaceRequest) -> str:
 
 def _options_of_job(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the options of render that describe the job of ``plan``, as far as they are not the default."""
-    usual, options = Job(), [("--name", "name"), ("--port", "port"), ("--image", "image")]
+    usual, options = Job(), [("--name", "name"), ("--port", "port"), ("--image", "image"), ("--queue", "queue")]
     words = [(option, str(plan[key])) for option, key in options if plan.get(key, "") not in ("", getattr(usual, key))]
     words += [("--mount", mount) for mount in plan.get("mounts", ())]
     return tuple(word for pair in words for word in pair)

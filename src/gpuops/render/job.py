@@ -11,6 +11,7 @@ from gpuops.layout import Engine
 from gpuops.placement import Placement
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_QUEUE = re.compile(r"[\w.@-]*", re.ASCII)
 _MOUNT = re.compile(r"/[^\s:,]*:/[^\s:,]*")
 
 
@@ -35,7 +36,7 @@ class Job:
     """The job: a script with its arguments, a name, and the ``port`` of the rendezvous on the first node.
 
     ``image`` is the container image that holds the script (empty: that of the template, or none), and ``mounts`` are
-    directories of the node in the container, as ``SOURCE:TARGET``.
+    directories of the node in the container, as ``SOURCE:TARGET``. ``queue`` is the queue or partition of a scheduler.
 
     Raise `TemplateError` for a name, a script or an image that is not one printable line: they appear in comments and
     file names. Raise it for a mount that a launcher would split elsewhere.
@@ -48,11 +49,14 @@ class Job:
     env: tuple[Env, ...] = ()
     image: str = ""
     mounts: tuple[str, ...] = ()
+    queue: str = ""
 
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("script", self.script), ("image", self.image)):
             if not text.isprintable():
                 raise TemplateError(f"the job's {what} must be one line of printable text, found {text!r}")
+        if not _QUEUE.fullmatch(self.queue):
+            raise TemplateError(f"a queue must be one word, such as batch, found {self.queue!r}")
         for mount in self.mounts:
             if not _MOUNT.fullmatch(mount):
                 raise TemplateError(f"a mount must be two full paths, such as /data:/data, found {mount!r}")

@@ -60,9 +60,14 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
 
 
 def _refuse_unused(target: Target, job: Job) -> None:
-    """Raise `TemplateError` for an image or mounts that no template of ``target`` uses."""
-    texts = [read_text(path) for path in target.files.values()] if job.image or job.mounts else []
-    for option, name, value in (("--image", "job.image", job.image), ("--mount", "job.mounts", job.mounts)):
+    """Raise `TemplateError` for a queue, an image or mounts that no template of ``target`` uses."""
+    values = (
+        ("--queue", "job.queue", job.queue),
+        ("--image", "job.image", job.image),
+        ("--mount", "job.mounts", " ".join(job.mounts)),
+    )
+    texts = [read_text(path) for path in target.files.values()] if any(value for *_, value in values) else []
+    for option, name, value in values:
         if value and not any(name in text for text in texts):
             raise TemplateError(f"{target.name} has no use for {option}; omit it, or see gpuops targets list")
 

@@ -36,6 +36,7 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "port": job.port,
         "image": job.image,
         "mounts": list(job.mounts),
+        "queue": job.queue,
         "command": [job.script, *job.args],
         "start": start,
         "nodes": [
