@@ -13,22 +13,17 @@ import time
 
 import numpy as np
 
-from gpuops.planner.calibration import fit, fit_each
 from gpuops.planner.candidates import Candidates
-from gpuops.planner.constants import PRIORS
 from gpuops.planner.memory import memory
 from gpuops.planner.published import read_table
-from gpuops.planner.scoring import dense, leave_one_source_out, one_run_a_cluster, predicted_seconds, score, timed
+from gpuops.planner.scoring import score
 from gpuops.planner.step_time import step_time
+from gpuops.planner.validation import WAYS, scorable, scored
 
 
 def line(name, result):
     ranking = f"{result.regret:6.1f} {result.kendall:6.2f}" if result.regret is not None else "     -      -"
     print(f"{name:38} {result.scored:5} {result.mape:6.1f} {result.median:7.1f} {result.spearman:9.3f} {ranking}")
-
-
-def predicted(runs, constants=PRIORS):
-    return [predicted_seconds(run, constants) for run in runs]
 
 
 def constant_mfu(runs):
@@ -41,8 +36,11 @@ def constant_mfu(runs):
 
 
 def memory_figures(runs):
-    """A run whose recomputation is not given is refused only if even full recomputation does not fit."""
-    fits = [bool(memory(r.model, r.cluster, r.training, _leanest(r)).fits(r.cluster).any()) for r in runs]
+    """Print what is predicted to run out: a run may need all of its GPUs' memory, of which the search uses less.
+
+    A run whose recomputation is not given is refused only if even full recomputation does not fit.
+    """
+    fits = [bool(memory(r.model, r.cluster, r.training, _leanest(r)).fits(r.cluster, usable=1.0).any()) for r in runs]
     ran = [fit for run, fit in zip(runs, fits, strict=True) if not run.ran_out]
     caught = [not fit for run, fit in zip(runs, fits, strict=True) if run.ran_out]
     print(f"out of memory: {sum(caught)} of {len(caught)} predicted; {ran.count(False)} of {len(ran)} that ran refused")
@@ -68,16 +66,13 @@ def speed(run):
 
 def main(path):
     table = read_table(pathlib.Path(path).read_text(), path)
-    runs = dense(timed(table.runs))
-    experts = [run for run in timed(table.runs) if run.model.experts]
+    (runs, _), (experts, _) = scorable(table), scorable(table, experts=True)
     print(f"{'dense models':38} {'runs':>5} {'MAPE %':>6} {'median':>7} {'Spearman':>9} {'regret':>6} {'tau':>6}")
-    line("planner, priors only", score(runs, predicted(runs)))
-    line("planner, sources left out", score(runs, leave_one_source_out(runs, fit_each)))
-    line("planner, fitted to the table", score(runs, predicted(runs, fit(runs))))
-    line("planner, priors and one run a cluster", score(*one_run_a_cluster(runs, predicted(runs))))
+    for kind, way in WAYS.items():
+        line(f"planner, {way.about}", scored(runs, kind))
     line("one MFU a GPU, fitted to the table", score(runs, constant_mfu(runs)))
     if experts:
-        line("mixtures of experts, priors only", score(experts, predicted(experts)))
+        line("mixtures of experts, priors only", scored(experts, "priors"))
     memory_figures(table.runs)
     speed(runs[0])
 

@@ -145,6 +145,30 @@ class Commands(Command, click.Group):
         return command.get_short_help_str(limit=200).rstrip(".") if command else ""
 
 
+class PatternOrCommand(Commands):
+    """Commands, in place of which a PATTERN may stand; without one, the group itself runs."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        own = {"invoke_without_command": True, "subcommand_metavar": "[PATTERN | COMMAND [ARGS]...]"}
+        super().__init__(*args, **{**options, **own})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the first word as the pattern, unless it is a command or looks like one."""
+        from gpuops.errors import did_you_mean
+
+        _, words, _ = self.make_parser(ctx).parse_args(list(args))
+        names = self.list_commands(ctx)
+        is_pattern = bool(words) and words[0] not in names and not did_you_mean(words[0], names)
+        at = len(args) - len(words)
+        if not is_pattern:
+            return super().parse_args(ctx, args)
+        if words[1:] and not words[1].startswith("-"):
+            ctx.fail(f'unexpected argument "{words[1]}" after PATTERN')
+        rest = super().parse_args(ctx, [*args[:at], *args[at + 1 :]])
+        ctx.params["pattern"] = words[0]
+        return rest
+
+
 @dataclass(frozen=True)
 class Output:
     """Where a result goes: ``form`` is the format on stdout, ``files`` are the files to write, with their formats."""

@@ -10,6 +10,7 @@ from typing import Any
 from gpuops.errors import LayoutError
 from gpuops.layout import Layout, parse_layout, rule_violations
 from gpuops.operations.launch import model_document
+from gpuops.operations.planning.calibrated import calibrated
 from gpuops.operations.planning.machines import Machines, machines_of
 from gpuops.operations.planning.outlook import check_work, outlook_of
 from gpuops.planner.estimate import Estimate
@@ -37,7 +38,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     check_work(request)
     model = planned_model(request)
     strategy = strategy_named(request.strategy) if request.strategy else None
-    machines = machines_of(work, request)
+    machines = calibrated(work, machines_of(work, request), request.calibration)
     cluster = machines.cluster
     training = _training(work, model, cluster, request)
     limits = _limits(strategy)

@@ -21,6 +21,8 @@ from gpuops.operations.health import check_profiles, check_required, without_gpu
 from gpuops.operations.learn import unmatched
 from gpuops.operations.own_tests import run_tests
 from gpuops.operations.past import overtime
+from gpuops.placement import SHAPE_PROBES
+from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Probe
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
@@ -94,6 +96,8 @@ def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> 
     """
     saved = work.nodes.source == "saved"
     needed = probes_for(checks) if saved else overtime.with_figures(probes_for(checks))
+    if not saved and topo in needed:  # what place and render then need not ask again
+        needed = list(dict.fromkeys([*needed, *SHAPE_PROBES]))
     if not saved and any(probe.cost == "heavy" for probe in needed):
         needed = list(dict.fromkeys([*needed, *measure.probes(work, request.skip)]))
     probes = [probe for probe in needed if saved or probe.cost != "heavy"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,66 @@ SPREADS: Mapping[str, float] = {
 }
 """How far a constant may lie from its prior: the standard deviation of its logarithm, our own judgement."""
 _ERROR = 0.06
-"""Standard deviation of the logarithm of a prediction that no constant can correct."""
+"""Standard deviation of the logarithm of a prediction that no constant can correct. What a run is off by more counts in
+proportion, not squared (Huber); twice this as the limit is worse for sources that were left out of the fit."""
+_FACTOR_SPREAD, _FACTOR_FREEDOM = 0.1, 3
+"""Prior of a GPU's factor, in its logarithm: Student's t. One run that is a little off hardly moves it; runs that all
+are far off move it as far as they say."""
 _STEP = 0.02
+_REWEIGHTED = 20
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Fitted ``constants``, and by GPU the factor by which its steps take longer than the constants say."""
+
+    constants: Constants = PRIORS
+    factors: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The fitted constants by name."""
+        return {name: value_of(self.constants, name) for name in SPREADS}
+
+    def constants_on(self, gpu: str) -> Constants:
+        """Return the constants for a cluster of ``gpu``; without runs on it, those of all."""
+        return replace(self.constants, scale=self.constants.scale * self.factors.get(gpu, 1.0))
+
+    def seconds(self, run: PublishedRun) -> float:
+        """Return the seconds of a step of ``run``."""
+        return predicted_seconds(run, self.constants_on(run.cluster.gpu.name))
+
+
+def calibrate(runs: Sequence[PublishedRun]) -> Calibration:
+    """Return the constants and factors that are most likely given ``runs``; none at all leaves the priors."""
+    return _calibrations(runs, [np.arange(len(runs))])[0] if runs else Calibration()
+
+
+def left_out_seconds(runs: Sequence[PublishedRun]) -> list[float]:
+    """Return the seconds of each run, with a calibration by all others; of one run, by the priors."""
+    every = np.arange(len(runs))
+    calibrations = _calibrations(runs, [every[every != row] for row in every])
+    return [each.seconds(run) for run, each in zip(runs, calibrations, strict=True)]
+
+
+def _calibrations(runs: Sequence[PublishedRun], groups: Sequence[Numbers]) -> list[Calibration]:
+    """Return the calibration by each of ``groups``, which are rows of ``runs``."""
+    residuals, slopes = _linearized(runs, PRIORS, tuple(SPREADS))
+    names = np.array([run.cluster.gpu.name for run in runs])
+    spreads = np.array([*SPREADS.values()])
+    calibrations = []
+    for rows in groups:
+        gpus = sorted(set(names[rows].tolist()))
+        on_gpu = (names[rows][:, None] == np.array(gpus, dtype=names.dtype)).astype(np.float64)
+        weights = _weights([runs[row] for row in rows])
+        moved, factors = _solve(residuals[rows], slopes[rows], weights, spreads, on_gpu)
+        constants = _moved(PRIORS, dict(zip(SPREADS, moved.tolist(), strict=True)))
+        calibrations.append(Calibration(constants, dict(zip(gpus, np.exp(factors).tolist(), strict=True))))
+    return calibrations
 
 
 def fit(runs: Sequence[PublishedRun], priors: Constants = PRIORS, spreads: Mapping[str, float] = SPREADS) -> Constants:
-    """Return the most likely constants given ``runs`` and ``priors``: two Gauss-Newton steps in their logarithms."""
+    """Return the most likely constants given ``runs`` and ``priors``: a Gauss-Newton step in their logarithms."""
     return fit_each([runs], priors, spreads)[0]
 
 
@@ -58,7 +112,7 @@ def fit_each(
     fitted = []
     for group in groups:
         rows = [index[id(run)] for run in group]
-        moved = _solve(residuals[rows], slopes[rows], _weights(group), np.array(list(spreads.values())))
+        moved, _ = _solve(residuals[rows], slopes[rows], _weights(group), np.array([*spreads.values()]))
         fitted.append(_moved(priors, dict(zip(spreads, moved.tolist(), strict=True))))
     return fitted
 
@@ -79,26 +133,47 @@ def _linearized(runs: Sequence[PublishedRun], priors: Constants, names: Sequence
     for name in names:
         changed = _moved(priors, {name: _STEP})
         columns.append((np.log([predicted_seconds(run, changed) for run in runs]) - base) / _STEP)
-    return measured - base, np.array(columns).T
+    return measured - base, np.array(columns).reshape(len(names), len(runs)).T
 
 
-def _solve(residuals: Numbers, slopes: Numbers, weights: Numbers, spreads: Numbers) -> Numbers:
-    """Return the most likely moves; a run that is far off counts less (Huber, at twice the error)."""
-    moved = np.zeros(len(spreads))
-    for _ in range(5):
-        left = residuals - slopes @ moved
-        robust = weights * np.minimum(1, 2 * _ERROR / np.maximum(np.abs(left), 1e-12)) / _ERROR**2
-        normal = (slopes.T * robust) @ slopes + np.diag(spreads**-2.0)
-        moved = np.linalg.solve(normal, (slopes.T * robust) @ residuals)
-    return np.asarray(moved)
+def _solve(
+    residuals: Numbers, slopes: Numbers, weights: Numbers, spreads: Numbers, on_gpu: Numbers | None = None
+) -> tuple[Numbers, Numbers]:
+    """Return the most likely moves of the constants, and those of the factors of the GPUs that ``on_gpu`` marks.
+
+    Weights are set anew from what is left: Huber's for runs, Student's for factors. Factors begin at the median.
+    """
+    used = np.zeros((len(residuals), 0)) if on_gpu is None else on_gpu
+    columns, size = np.hstack([slopes, used]), len(spreads)
+    factors = [float(np.median(residuals[column > 0])) for column in used.T]
+    moved = np.concatenate([np.zeros(size), factors])
+    for _ in range(_REWEIGHTED):
+        left = residuals - columns @ moved
+        robust = weights * np.minimum(1, _ERROR / np.maximum(np.abs(left), 1e-12)) / _ERROR**2
+        held = (_FACTOR_FREEDOM + 1) / (_FACTOR_FREEDOM * _FACTOR_SPREAD**2 + moved[size:] ** 2)
+        normal = (columns.T * robust) @ columns + np.diag(np.concatenate([spreads**-2.0, held]))
+        moved = np.linalg.solve(normal, (columns.T * robust) @ residuals)
+    return moved[:size], moved[size:]
 
 
 def _moved(constants: Constants, logarithms: Mapping[str, float]) -> Constants:
     """Return ``constants`` with each named one multiplied by e to its logarithm."""
+    values = {name: value_of(constants, name) * float(np.exp(move)) for name, move in logarithms.items()}
+    return with_values(constants, values)
+
+
+def value_of(constants: Constants, name: str) -> float:
+    """Return one constant; ``gemm.hopper`` is that of a generation."""
+    field_name, _, key = name.partition(".")
+    value = getattr(constants, field_name)
+    return float(value[key] if key else value)
+
+
+def with_values(constants: Constants, values: Mapping[str, float]) -> Constants:
+    """Return ``constants`` with the named ones replaced."""
     changes: dict[str, Any] = {}
-    for name, logarithm in logarithms.items():
-        field, _, key = name.partition(".")
-        value = changes.get(field, getattr(constants, field))
-        factor = float(np.exp(logarithm))
-        changes[field] = {**value, key: value[key] * factor} if key else value * factor
+    for name, value in values.items():
+        field_name, _, key = name.partition(".")
+        before = changes.get(field_name, getattr(constants, field_name))
+        changes[field_name] = {**before, key: value} if key else value
     return replace(constants, **changes)

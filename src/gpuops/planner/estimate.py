@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from gpuops.layout import Layout
 from gpuops.planner.candidates import Candidates
-from gpuops.planner.constants import MEMORY_PRIORS, PRIORS, Constants, MemoryConstants
+from gpuops.planner.constants import MEMORY_PRIORS, Constants, MemoryConstants
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import Memory, memory
 from gpuops.planner.model import FlopsKind, TransformerSpec
@@ -56,7 +56,7 @@ def estimates(
     cluster: ClusterSpec,
     training: TrainingSetup,
     candidates: Candidates,
-    constants: Constants = PRIORS,
+    constants: Constants | None = None,
     memory_constants: MemoryConstants = MEMORY_PRIORS,
     flops_kind: FlopsKind = "model",
 ) -> list[Estimate]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from gpuops.bandwidth import Network, on_rail, within_node
 from gpuops.errors import LayoutError, did_you_mean, format_count
 from gpuops.placement import NodeShape, largest_domain
+from gpuops.planner.constants import PRIORS, Constants
 from gpuops.planner.gpus import GpuSpec, gpu_named
 from gpuops.profile import Profile
 
@@ -28,8 +29,8 @@ class ClusterSpec:
     ``nvlink_gb_per_s`` and ``network_gb_per_s`` are bus bandwidths of one GPU as nccl-tests defines them: of a ring
     inside an NVLink domain of ``domain_gpus`` GPUs, and of a rail between nodes. Without NVLink, the first is that of
     PCIe. ``host_bytes`` and ``nvme_bytes`` are per node; ``pcie_gb_per_s`` and ``nvme_gb_per_s`` are per GPU.
-    ``matmul_tflops`` holds measured rates by precision, in place of the published ones. ``sources`` names where each
-    number is from.
+    ``matmul_tflops`` holds measured rates by precision, in place of the published ones, and ``constants`` those that a
+    calibration found. ``sources`` names where each number is from.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ClusterSpec:
     pcie_gb_per_s: float = 25.0
     nvme_gb_per_s: float = 0.0
     matmul_tflops: Mapping[str, float] = field(default_factory=dict, hash=False)
+    constants: Constants = PRIORS
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
 
     @property
@@ -59,6 +61,10 @@ class ClusterSpec:
         if gpus < 1:
             raise LayoutError(f"{self.name}: a cluster needs at least one GPU, not {gpus}")
         return replace(self, gpus=gpus)
+
+    def with_constants(self, constants: Constants, source: str) -> ClusterSpec:
+        """Return the cluster with the constants of a calibration."""
+        return replace(self, constants=constants, sources={**self.sources, "constants": source})
 
     def with_measurements(
         self,

@@ -19,6 +19,9 @@ from gpuops.planner.training import TrainingSetup
 
 USUAL_HOST_BYTES = 2 << 40
 """Host memory of a node whose size is unknown: what DGX H100, H200 and B200 are sold with (2 TB, NVIDIA datasheets)."""
+USABLE = 0.95
+"""Fraction of a GPU's memory that a layout may need: the driver keeps some (an H100's 80 GiB are 81,559 MiB), and
+predicted peaks are off by more. Our own choice."""
 _MASTER_BYTES = {"adam": 12, "adam8bit": 6, "sgd": 8}
 """Bytes of optimizer states a parameter: a master copy in fp32, and Adam's two moments or SGD's one."""
 
@@ -45,11 +48,14 @@ class Memory:
         states = self.parameters + self.gradients + self.optimizer
         return states + self.activations + self.logits + self.buffers + self.reserved
 
-    def fits(self, cluster: ClusterSpec) -> Flags:
-        """Return which layouts fit into the memory of GPU, host and NVMe; NVMe of unknown size (0) limits nothing."""
+    def fits(self, cluster: ClusterSpec, usable: float = USABLE) -> Flags:
+        """Return which layouts fit into the memory of GPU, host and NVMe; NVMe of unknown size (0) limits nothing.
+
+        ``usable`` is the fraction of the GPU's memory that a layout may need.
+        """
         host = self.host <= (cluster.host_bytes or USUAL_HOST_BYTES)
         nvme = self.nvme <= (cluster.nvme_bytes or np.inf)
-        return (self.total <= cluster.gpu.memory_bytes) & host & nvme
+        return (self.total <= usable * cluster.gpu.memory_bytes) & host & nvme
 
 
 def memory(
@@ -65,7 +71,7 @@ def memory(
     parts = {name: np.where(fuller, first[name], last[name]) for name in first}
     host, nvme = _offloaded(model, cluster, training, candidates)
     length = len(candidates)
-    room = cluster.gpu.memory_bytes - sum(parts.values()) + parts["buffers"] - constants.reserved_bytes
+    room = USABLE * cluster.gpu.memory_bytes - sum(parts.values()) + parts["buffers"] - constants.reserved_bytes
     needed = np.where(candidates.zero == 3, 4.0 * largest_matrix(model), 0.0) / candidates.tp
     tiles = np.where(
         needed > np.maximum(room, 1.0), np.ceil(needed / np.maximum(room, np.maximum(needed, 1.0) / 64)), 1.0

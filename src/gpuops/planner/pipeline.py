@@ -64,7 +64,7 @@ class Schedule:
     @property
     def most_in_flight(self) -> int:
         """Micro-batches, counted once a chunk, whose activations the fullest stage keeps at the same time."""
-        return max(map(_most_kept, self.events))
+        return max(map(most_kept, self.events))
 
 
 def bubble_fraction(stages: int, micro_batches: int, chunks_per_stage: int = 1) -> float:
@@ -181,7 +181,8 @@ def _needed(
     return (None if task.is_forward else (stage, task._replace(is_forward=True))), 0.0
 
 
-def _most_kept(events: Sequence[PassTime]) -> int:
+def most_kept(events: Sequence[PassTime]) -> int:
+    """Return how many micro-batches, counted once a chunk, a stage with these passes keeps at the same time."""
     kept = most = 0
     for event in events:
         kept += 1 if event.task.is_forward else -1

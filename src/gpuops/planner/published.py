@@ -25,6 +25,8 @@ from gpuops.planner.training import Framework, TrainingSetup
 
 Row = Mapping[str, str]
 NEEDED = ("gpu", "seq_len", "n_gpus", "tp", "pp", "dp", "gbs")
+_LARGEST = 1e15
+"""A number above this is a slip; the largest model has some 10¹² parameters."""
 _UNKNOWN_MBS = (1, 2, 4, 8)
 _UNKNOWN_VPP = (1, 2, 3, 6)
 """What is tried if a row does not say: the fastest counts, for a run is published with the best its authors found."""
@@ -81,20 +83,29 @@ class PublishedTable(NamedTuple):
 
 def read_table(text: str, name: str = "the table") -> PublishedTable:
     """Read a table of runs in CSV; raise `LayoutError` if it lacks a column that every run needs."""
-    reader = csv.DictReader(io.StringIO(text))
-    missing = [column for column in NEEDED if column not in (reader.fieldnames or ())]
-    if missing:
-        raise LayoutError(f"{name}: no column {', '.join(missing)}; a table of runs needs {', '.join(NEEDED)}")
     runs, skipped = [], []
-    for number, row in enumerate(reader, 2):
+    for number, row in enumerate(_rows(text, name), 2):
         cells = {key: value or "" for key, value in row.items() if isinstance(key, str) and not isinstance(value, list)}
         try:
             runs.append(_run({"id": f"line {number}", **cells}))
         except LayoutError as error:
             skipped.append(Skipped(cells.get("id") or f"line {number}", str(error)))
-        except (ValueError, ZeroDivisionError):
-            skipped.append(Skipped(cells.get("id") or f"line {number}", "a number in it cannot be read"))
     return PublishedTable(runs, skipped)
+
+
+def _rows(text: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table by column; raise `LayoutError` if it is not CSV, or has not the columns."""
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        missing = [column for column in NEEDED if column not in (reader.fieldnames or ())]
+        rows = [] if missing else list(reader)
+    except csv.Error as error:
+        raise LayoutError(f"{name}: not CSV after line {reader.line_num}: {error}") from error
+    if missing:
+        raise LayoutError(
+            f"{name}: no column {', '.join(missing)}; the first line of a table of runs names its columns"
+        )
+    return rows
 
 
 def _run(row: Row) -> PublishedRun:
@@ -105,8 +116,7 @@ def _run(row: Row) -> PublishedRun:
         raise LayoutError("LoRA computes no gradients of the weights")
     if missing := [column for column in NEEDED if not row.get(column)]:
         raise LayoutError(f"not given: {', '.join(missing)}")
-    if _count(row, "gbs") < _count(row, "dp"):
-        raise LayoutError(f"a global batch of {row['gbs']} cannot be divided among {row['dp']} replicas")
+    _check_degrees(row)
     model = _model(row)
     training = _training(row)
     cluster = _cluster(row)
@@ -136,12 +146,32 @@ def _is_typo(run: PublishedRun) -> bool:
     return run.samples == 1568 and abs(run.seconds - 113.01) < 1e-6
 
 
+def _check_degrees(row: Row) -> None:
+    ranks = math.prod(_count(row, degree) for degree in ("tp", "pp", "dp", "cp"))
+    if ranks != _count(row, "n_gpus"):
+        raise LayoutError(f"tp·pp·dp·cp is {ranks}, and n_gpus {row['n_gpus']}")
+    if _count(row, "gbs") < _count(row, "dp"):
+        raise LayoutError(f"a global batch of {row['gbs']} cannot be divided among {row['dp']} replicas")
+    if row.get("heads") and _count(row, "heads") % _count(row, "tp"):
+        raise LayoutError(f"{row['heads']} heads are not divisible by tp={row['tp']}")
+
+
 def _number(row: Row, column: str, default: float = 0.0) -> float:
-    return float(row.get(column) or default)
+    text = row.get(column) or str(default)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= _LARGEST:
+        raise LayoutError(f'{column}: "{text[:20]}" is not a number from 0 to {_LARGEST:g}')
+    return number
 
 
-def _count(row: Row, column: str, default: int = 1) -> int:
-    return int(float(row.get(column) or default))
+def _count(row: Row, column: str, default: int = 1, least: int = 1) -> int:
+    number = _number(row, column, default)
+    if number < least or number != int(number):
+        raise LayoutError(f'{column}: "{row[column][:20]}" is not a whole number from {least} up')
+    return int(number)
 
 
 def _model(row: Row) -> TransformerSpec:
@@ -171,7 +201,7 @@ def _model(row: Row) -> TransformerSpec:
 def _training(row: Row) -> TrainingSetup:
     source, precision = row.get("source", ""), row.get("precision", "bf16")
     framework: Framework = "megatron"
-    if _count(row, "zero_stage", 0) == 3:
+    if _count(row, "zero_stage", 0, least=0) == 3:
         framework = "deepspeed" if "Narayanan" in source else "fsdp"
     if "bigscience" in source or "MT-NLG" in source:
         framework = "deepspeed"
@@ -228,7 +258,7 @@ def _candidates(row: Row, training: TrainingSetup) -> Candidates:
         tp=tp,
         cp=_count(row, "cp"),
         ep=_count(row, "ep"),
-        zero=_count(row, "zero_stage", 0),
+        zero=_count(row, "zero_stage", 0, least=0),
         mbs=[mbs for mbs, _ in choices],
         chunks=[max(1, -(-per_replica // mbs)) for mbs, _ in choices],
         vpp=[vpp for _, vpp in choices],

@@ -13,7 +13,7 @@ import numpy as np
 from gpuops.layout import Layout
 from gpuops.planner.candidates import Candidates
 from gpuops.planner.hardware import ClusterSpec
-from gpuops.planner.memory import largest_matrix, memory
+from gpuops.planner.memory import USABLE, largest_matrix, memory
 from gpuops.planner.model import TransformerSpec
 from gpuops.planner.training import TrainingSetup
 
@@ -40,13 +40,13 @@ def situation(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSe
     The largest layer has 18 bytes a parameter: weights, gradients and Adam's states in mixed precision.
     """
     alone = Candidates.product(dp=1, mbs=1, recompute=np.array([0, 1, 2]))
-    fits = memory(model, cluster, training, alone).total <= cluster.gpu.memory_bytes
+    room = USABLE * cluster.gpu.memory_bytes
     return Situation(
         cluster.gpus,
         cluster.nodes,
         cluster.gpus_per_node,
-        bool(fits.any()),
-        18 * largest_matrix(model) <= cluster.gpu.memory_bytes,
+        bool((memory(model, cluster, training, alone).total <= room).any()),
+        18 * largest_matrix(model) <= room,
         cluster.has_nvlink,
         cluster.network_gb_per_s >= _FAST_NETWORK_GB_PER_S,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -44,16 +44,6 @@ class Score:
 def predicted_seconds(run: PublishedRun, constants: Constants = PRIORS) -> float:
     """Return the seconds of a step of ``run``; if its row leaves its layout open, those of the fastest it may mean."""
     return float(step_time(run.model, run.cluster, run.training, run.candidates, constants).total.min())
-
-
-def timed(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
-    """Return the runs whose time is known and that ran."""
-    return [run for run in runs if run.seconds > 0 and not run.ran_out]
-
-
-def dense(runs: Sequence[PublishedRun]) -> list[PublishedRun]:
-    """Return the runs of models without experts."""
-    return [run for run in runs if not run.model.experts]
 
 
 def score(runs: Sequence[PublishedRun], seconds: Sequence[float], skipped: Sequence[Skipped] = ()) -> Score:
@@ -104,30 +94,6 @@ def _kendall(group: Sequence[tuple[float, float]]) -> float:
     pairs = [(a, b) for i, a in enumerate(group) for b in group[:i]]
     signs = [np.sign(a[0] - b[0]) * np.sign(a[1] - b[1]) for a, b in pairs]
     return float(sum(signs)) / len(pairs)
-
-
-def leave_one_source_out(
-    runs: Sequence[PublishedRun], fit_each: Callable[[list[list[PublishedRun]]], list[Constants]]
-) -> list[float]:
-    """Return the seconds of each run, with constants fitted to the runs of all other sources."""
-    sources = sorted({run.source for run in runs})
-    fits = fit_each([[run for run in runs if run.source != source] for source in sources])
-    by_source = dict(zip(sources, fits, strict=True))
-    return [predicted_seconds(run, by_source[run.source]) for run in runs]
-
-
-def one_run_a_cluster(runs: Sequence[PublishedRun], seconds: Sequence[float]) -> tuple[list[PublishedRun], list[float]]:
-    """Return all runs but one a cluster, with times corrected by that one: the run of each cluster with median error.
-
-    An operator calibrates with a run of the usual kind, not with an outlier.
-    """
-    ratios: dict[str, list[tuple[float, int]]] = {}
-    for index, (run, predicted) in enumerate(zip(runs, seconds, strict=True)):
-        ratios.setdefault(run.fleet, []).append((run.seconds / predicted, index))
-    chosen = {fleet: sorted(pairs)[(len(pairs) - 1) // 2] for fleet, pairs in ratios.items()}
-    used = {index for fleet, (_, index) in chosen.items() if len(ratios[fleet]) > 1}
-    kept = [index for index in range(len(runs)) if index not in used and len(ratios[runs[index].fleet]) > 1]
-    return [runs[i] for i in kept], [seconds[i] * chosen[runs[i].fleet][0] for i in kept]
 
 
 def correct(constants: Constants, run: PublishedRun) -> Constants:

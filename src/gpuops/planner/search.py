@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuops.errors import LayoutError
 from gpuops.planner.candidates import COLUMNS, OFFLOAD, RECOMPUTE, Candidates, Flags, Numbers
-from gpuops.planner.constants import MEMORY_PRIORS, PRIORS, Constants, MemoryConstants
+from gpuops.planner.constants import MEMORY_PRIORS, MemoryConstants
 from gpuops.planner.estimate import Estimate, estimates
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import memory
@@ -25,9 +25,6 @@ BLOCK = 8192
 _LEAST_TOKENS = 4096
 """Tokens of a sequence that a context-parallel rank gets at least. Nobody splits shorter ones, and the time model has
 no penalty for it: torchtitan and NeMo publish context parallelism from 16,384 tokens up."""
-_USABLE = 0.95
-"""Fraction of a GPU's memory that a layout may need: the driver keeps some (an H100's 80 GiB are 81,559 MiB), and
-predicted peaks are off by more. Our own choice."""
 _LARGEST_MICRO_BATCH = 64
 _LARGEST_CONTEXT = 64
 
@@ -56,17 +53,16 @@ def search(
     *,
     limits: Limits | None = None,
     top: int = 5,
-    constants: Constants = PRIORS,
     memory_constants: MemoryConstants = MEMORY_PRIORS,
 ) -> Found:
     """Score every valid layout that uses all GPUs of ``cluster``; raise `LayoutError` where there is none at all."""
     layouts = candidates(model, cluster, training, limits)
     if not len(layouts):
         raise LayoutError(_none(model, cluster, training, limits))
-    seconds, needed, fits = _scores(model, cluster, training, layouts, constants, memory_constants)
+    seconds, needed, fits = _scores(model, cluster, training, layouts, memory_constants)
 
     def estimated(rows: Numbers) -> tuple[Estimate, ...]:
-        arguments = (model, cluster, training, layouts.take(rows), constants, memory_constants)
+        arguments = (model, cluster, training, layouts.take(rows), None, memory_constants)
         return tuple(estimates(*arguments))
 
     fitting = np.flatnonzero(fits)
@@ -81,7 +77,6 @@ def _scores(
     cluster: ClusterSpec,
     training: TrainingSetup,
     layouts: Candidates,
-    constants: Constants,
     memory_constants: MemoryConstants,
 ) -> tuple[Numbers, Numbers, Flags]:
     """Return seconds, bytes on a GPU and whether it fits, of every layout."""
@@ -89,9 +84,8 @@ def _scores(
     for start in range(0, len(layouts), BLOCK):
         block = layouts.take(slice(start, start + BLOCK))
         space = memory(model, cluster, training, block, memory_constants)
-        time = step_time(model, cluster, training, block, constants)
-        roomy = space.total <= _USABLE * cluster.gpu.memory_bytes
-        columns.append((time.total, space.total, space.fits(cluster) & roomy))
+        time = step_time(model, cluster, training, block)
+        columns.append((time.total, space.total, space.fits(cluster)))
     seconds, needed, fits = (np.concatenate(column) for column in zip(*columns, strict=True))
     return seconds, needed, fits
 

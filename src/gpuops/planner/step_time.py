@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from gpuops.planner.candidates import Candidates, Numbers
-from gpuops.planner.constants import PRIORS, Constants
+from gpuops.planner.constants import Constants
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.memory import local_parameters, stage_layers
 from gpuops.planner.model import TransformerSpec
@@ -115,10 +115,13 @@ def step_time(
     cluster: ClusterSpec,
     training: TrainingSetup,
     candidates: Candidates,
-    constants: Constants = PRIORS,
+    constants: Constants | None = None,
 ) -> StepTime:
-    """Return the time of a step of each candidate; whether it fits or may run is not asked here."""
-    c = candidates
+    """Return the time of a step of each candidate; whether it fits or may run is not asked here.
+
+    Without ``constants``, those of the cluster count.
+    """
+    c, constants = candidates, constants or cluster.constants
     tokens = c.mbs * training.sequence / c.cp
     x = _Inputs(model, cluster, training, c, constants, tokens, stage_layers(model, c))
     layer = {

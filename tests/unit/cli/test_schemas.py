@@ -22,6 +22,11 @@ ROOT = Path(__file__).parents[3]
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in (ROOT / "docs" / "schemas").glob("*.json")}
 INVENTORY = "all: {hosts: {n1: {ansible_connection: local}}}\n"
 PLAYBOOK = "- hosts: all\n  tasks: [{command: {words: ['true'], always: true}}]\n"
+RUNS = """\
+id,source,layers,hidden,heads,ffn,seq_len,gpu,precision,n_gpus,tp,pp,dp,mbs,gbs,step_time_s
+a,here,48,6144,64,24576,2048,A100-SXM-80GB,bf16,8,8,1,1,4,4,0.6
+b,here,48,6144,64,24576,2048,A100-SXM-80GB,bf16,8,8,1,1,2,4,0.7
+"""
 COMMANDS = {
     "answers": [("ping",), ("run", "all"), ("ping", "-i", "nowhere.invalid,")],
     "values": [("facts", "--probe", "system")],
@@ -48,6 +53,8 @@ COMMANDS = {
         ("plan", "--params", "7B", "--cluster", "1xhgx-h100", "--explain", "--why-not", "tp=16"),
         ("plan", "--params", "500B", "--cluster", "1xrtx-4090"),
     ],
+    "pipeline-schedule": [("plan", "simulate", "--vpp", "2")],
+    "plan-calibration": [("plan", "calibrate", "runs.csv")],
     "parsed": [("parse", "nvlink", "answer")],
 }
 
@@ -66,6 +73,7 @@ def gpuops(home, monkeypatch):
     (home / "gpuops.yml").write_text("inventory: hosts.yml\n")
     (home / "p.yml").write_text(PLAYBOOK)
     (home / "answer").write_text("hello\n")
+    (home / "runs.csv").write_text(RUNS)
 
     def run(*words):
         words = [*words, "--json", *(("--", "true") if words[0] == "run" else ())]
@@ -133,7 +141,7 @@ def test_every_schema_of_a_result_is_described():
     names = set()
     for path in (ROOT / "src" / "gpuops").rglob("*.py"):
         names |= set(re.findall(r'"gpuops\.([a-z-]+)/1"', path.read_text("utf-8")))
-    saved = {"facts", "journal", "allreduce", "burn-in", "seats"}  # files that gpuops itself reads back
+    saved = {"facts", "journal", "allreduce", "burn-in", "seats", "calibration"}  # files that gpuops itself reads back
     inside = {"launch"}  # stands inside gpuops.launches
     assert {name.removesuffix("-1") for name in SCHEMAS} == names - saved - inside
 

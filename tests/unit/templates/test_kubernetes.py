@@ -1,4 +1,7 @@
 import functools
+import json
+import re
+import shlex
 from dataclasses import replace
 
 import jsonschema
@@ -31,6 +34,15 @@ SCHEMAS = {
     "jobset": "jobset.x-k8s.io_jobsets.yaml",
     "volcano": "batch.volcano.sh_jobs.yaml",
 }
+SCHEMA_FILES = {
+    **SCHEMAS,
+    "rayjob": "ray.io_rayjobs.yaml",
+    "lws-vllm": "leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+    "lws-sglang": "leaderworkerset.x-k8s.io_leaderworkersets.yaml",
+}
+SERVERS = ("lws-vllm", "lws-sglang")
+BY_KUEUE = ("jobset", "mpijob", "trainjob", *SERVERS)
+"""Targets whose pods Kueue places, if the job names a queue."""
 SIZES = [(1, 8), (2, 8), (4, 4)]
 
 
@@ -38,24 +50,33 @@ def cards(indices):
     return tuple(GpuShape(g, f"GPU-{g}", f"0000:{g:02x}:00.0", 0, f"mlx5_{g}", 0) for g in indices)
 
 
-def placed(nodes, gpus, words="tp=4"):
+def placed(nodes, gpus, words="tp=4", order="tp-cp-ep-dp-pp", racks=None):
     shapes = cards(range(gpus))
     links = {(a, b): "NV18" for a in range(gpus) for b in range(gpus) if a != b}
     names = [f"gpu{i}" for i in range(1, nodes + 1)]
-    layout = parse_layout(f"{words},dp={nodes * gpus // parse_layout(words).ranks}")
-    return place(layout, [NodeShape(n, f"10.0.0.{n[3:]}", shapes, (), None, n, links) for n in names])
+    layout = parse_layout(f"{words},dp={nodes * gpus // parse_layout(words).ranks}", order)
+    domains = [f"rack{i * racks // nodes}" if racks else name for i, name in enumerate(names)]
+    shapes = [NodeShape(n, f"10.0.0.{n[3:]}", shapes, (), None, d, links) for n, d in zip(names, domains, strict=True)]
+    return place(layout, shapes)
 
 
-def manifest(target, nodes, gpus, *args, **job):
-    (made,) = render(find_target(target), placed(nodes, gpus), Job(args=args, env=ENV, **job))
-    assert made.path == f"{target}.yaml"
+def usual(target, nodes, gpus):
+    """A layout that the target takes."""
+    words = f"tp={gpus}" if target in SERVERS else "tp=4"
+    return placed(nodes, gpus, words, (*find_target(target).orders, "tp-cp-ep-dp-pp")[0])
+
+
+def manifest(target, nodes, gpus, *args, placement=None, **job):
+    own = find_target(target)
+    placement = placement or usual(target, nodes, gpus)
+    (made,) = (f for f in render(own, placement, Job(args=args, env=ENV, **job)) if f.path == f"{target}.yaml")
     return yaml.safe_load(made.text)
 
 
 @functools.cache
 def schema(target, folder):
     """The kind's schema, with the group, version and kind that its manifests bear."""
-    says = load(folder / SCHEMAS[target]).plain()["spec"]
+    says = load(folder / SCHEMA_FILES[target]).plain()["spec"]
     (version,) = [v for v in says["versions"] if v["served"]]
     strict = closed(version["schema"]["openAPIV3Schema"])
     strict["properties"] |= {
@@ -68,8 +89,8 @@ def schema(target, folder):
 
 def schema_in(folder, target):
     """The kind's schema; the larger collection does not have that of every kind."""
-    if not (folder / SCHEMAS[target]).is_file():
-        pytest.skip(f"optional: {folder.name}/ has no {SCHEMAS[target]}")
+    if not (folder / SCHEMA_FILES[target]).is_file():
+        pytest.skip(f"optional: {folder.name}/ has no {SCHEMA_FILES[target]}")
     return schema(target, folder)
 
 
@@ -118,9 +139,11 @@ def with_gpus(placement, *orders):
 
 @FROM
 @pytest.mark.parametrize(("nodes", "gpus"), SIZES)
-@pytest.mark.parametrize("target", SCHEMAS)
+@pytest.mark.parametrize("target", SCHEMA_FILES)
 def test_manifests_are_what_their_operators_schemas_allow(folder, target, nodes, gpus):
     jsonschema.validate(manifest(target, nodes, gpus, *HOSTILE), schema_in(folder, target))
+    if target in (*BY_KUEUE, "volcano"):
+        jsonschema.validate(manifest(target, nodes, gpus, queue="batch"), schema_in(folder, target))
 
 
 @FROM
@@ -137,10 +160,15 @@ def test_manifests_are_what_their_operators_schemas_allow(folder, target, nodes,
         ("volcano", "minAvailable: 2", "minAvailable: two", "not of type 'integer'"),
         ("volcano", "schedulerName", "scheduler", "Additional properties"),
         ("jobset", "nodeSelectorTerms", "nodeSelectorTerm", "Additional properties|required property"),
+        ("rayjob", 'num-gpus: "8"', "num-gpus: 8", "not of type 'string'"),
+        ("rayjob", "minReplicas: 1", "minimum: 1", "Additional properties|required property"),
+        ("lws-sglang", "size: 1", "size: one", "not of type 'integer'"),
+        ("lws-vllm", "RecreateGroupOnPodRestart", "Never", "is not one of"),
     ],
 )
 def test_the_schemas_refuse_a_slip_in_each_of_them(folder, target, was, becomes, complaint):
-    (made,) = render(find_target(target), placed(2, 8), Job())
+    files = render(find_target(target), usual(target, 2, 8), Job())
+    (made,) = (file for file in files if file.path == f"{target}.yaml")
     assert was in made.text
     with pytest.raises(jsonschema.ValidationError, match=complaint):
         jsonschema.validate(yaml.safe_load(made.text.replace(was, becomes)), schema_in(folder, target))
@@ -320,3 +348,143 @@ def test_nodes_with_unequal_gpus_are_refused(target):
 @pytest.mark.parametrize("target", SCHEMAS)
 def test_the_start_command_applies_the_manifest(target):
     assert start_command(find_target(target), placed(2, 8), Job()) == f"kubectl apply -f {target}.yaml"
+
+
+def kueue(says):
+    """The annotations of every pod template, as Kueue reads them."""
+    return [
+        {key.rpartition("/")[2]: value for key, value in metadata["annotations"].items()}
+        for metadata in found(says, "metadata")
+        if "annotations" in metadata
+    ]
+
+
+@pytest.mark.parametrize("target", BY_KUEUE)
+def test_a_queue_leaves_the_nodes_to_kueue_which_keeps_neighbours_together(target):
+    says = manifest(target, 2, 8, queue="batch")
+    assert says["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "batch"}
+    (told,) = kueue(says["spec"])
+    assert told == {"podset-preferred-topology": "kubernetes.io/hostname"}, "upwards from there, level by level"
+    assert not found(says, "nodeAffinity"), "it would fight the nodes that Kueue chose"
+    assert found(says, "podAntiAffinity")
+    assert not kueue(manifest(target, 2, 8)["spec"])
+
+
+@pytest.mark.parametrize("target", ["jobset", "mpijob", "trainjob"])
+def test_pods_that_share_nvlink_are_a_slice_of_kueue(target):
+    (told,) = kueue(manifest(target, 4, 4, placement=placed(4, 4, racks=2), queue="batch")["spec"])
+    # a preferred level below that of the slice would be refused: tas_flavor_snapshot.go
+    assert told == {"podset-slice-required-topology": "nvidia.com/gpu.clique", "podset-slice-size": "2"}
+
+
+def test_volcano_has_queues_of_its_own():
+    spec = manifest("volcano", 2, 8, queue="batch")["spec"]
+    assert spec["queue"] == "batch"
+    assert found(spec, "nodeAffinity")
+    assert "queue" not in manifest("volcano", 2, 8)["spec"]
+
+
+@pytest.mark.parametrize("queue", ["two words", "a,b", "a\nb", "q;x"])
+def test_a_queue_that_is_no_word_is_refused(queue):
+    with pytest.raises(TemplateError, match="one word"):
+        manifest("jobset", 2, 8, queue=queue)
+
+
+@pytest.mark.parametrize("target", ["rayjob", "pytorchjob"])
+def test_a_target_without_queues_refuses_one(target):
+    with pytest.raises(TemplateError, match="no use for --queue"):
+        manifest(target, 2, 8, queue="batch")
+
+
+SERVER_OPTIONS = {
+    "lws-vllm": {"tensor-parallel-size", "pipeline-parallel-size", "port", "nnodes", "node-rank", "master-addr"}
+    | {"master-port", "headless"},
+    "lws-sglang": {"model-path", "tp-size", "pp-size", "host", "port", "nnodes", "node-rank", "dist-init-addr"},
+}
+"""Options that the documentation of vLLM 0.33 and SGLang 0.5 names for several nodes."""
+
+
+def servers(target, pods, *args, **job):
+    """The command of every pod of a group of ``pods`` pods with 4 GPUs each, as LeaderWorkerSet starts them."""
+    placement = placed(2 * pods, 4, f"tp=4,pp={pods}", "tp-cp-ep-pp-dp")
+    spec = manifest(target, 0, 0, *args, placement=placement, **job)["spec"]
+    group = spec["leaderWorkerTemplate"]
+    assert (spec["replicas"], group["size"]) == (2, pods), "dp groups of tp x pp GPUs"
+    templates = [group.get("leaderTemplate", group["workerTemplate"]), *[group["workerTemplate"]] * (pods - 1)]
+    told = {"LWS_LEADER_ADDRESS": "train-0.train", "LWS_GROUP_SIZE": str(pods)}
+    for index, template in enumerate(templates):
+        (container,) = template["spec"]["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": 4}
+        yield [expanded(word, LWS_WORKER_INDEX=str(index), **told) for word in container["command"]]
+
+
+@pytest.mark.parametrize("target", SERVERS)
+@pytest.mark.parametrize("pods", [1, 2, 4])
+def test_servers_of_a_group_are_the_nodes_of_one_replica(target, pods):
+    job = {"script": 'org/$(model) "x"', "port": 29600}
+    for index, command in enumerate(servers(target, pods, "--max-model-len", "8192", "$(HOME)", **job)):
+        assert command[-3:] == ["--max-model-len", "8192", "$(HOME)"]
+        options = dict(word.removeprefix("--").partition("=")[::2] for word in command[:-3] if word.startswith("--"))
+        assert options.keys() <= SERVER_OPTIONS[target]
+        if target == "lws-vllm":
+            assert command[:3] == ["vllm", "serve", job["script"]]
+            split, meeting = ("tensor-parallel-size", "pipeline-parallel-size"), ("master-addr", "master-port")
+            assert ("headless" in options) == (index > 0), "only the leader answers requests"
+            expected = ["train-0.train", "29600"]
+        else:
+            assert (command[:3], options["model-path"]) == (["python3", "-m", "sglang.launch_server"], job["script"])
+            split, meeting, expected = ("tp-size", "pp-size"), ("dist-init-addr",), ["train-0.train:29600"]
+        assert [options[name] for name in split] == ["4", str(pods)]
+        assert ("port" in options) == (target == "lws-sglang" or index == 0)
+        together = [options.get(name) for name in ("nnodes", "node-rank", *meeting)]
+        assert together == ([str(pods), str(index), *expected] if pods > 1 else [None] * len(together))
+
+
+def test_a_replica_of_the_server_is_in_the_order_of_ranks():
+    placement = placed(4, 4, "tp=4,pp=2", "tp-cp-ep-pp-dp")
+    assert placement.groups["tp"][1] == [4, 5, 6, 7]
+    assert placement.groups["pp"][0] == [0, 4], "the next pod of the group has the next stage"
+    assert placement.groups["dp"][0] == [0, 8], "another group"
+
+
+def test_leader_and_workers_of_a_replica_are_one_group_of_kueue():
+    placement = placed(4, 4, "tp=4,pp=2", "tp-cp-ep-pp-dp")
+    told = kueue(manifest("lws-vllm", 0, 0, placement=placement, queue="batch")["spec"])
+    assert told == [{"podset-preferred-topology": "kubernetes.io/hostname", "podset-group-name": "replica"}] * 2
+
+
+@pytest.mark.parametrize("target", SERVERS)
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("tp=2", "pods have whole nodes of 4 GPUs"),
+        ("tp=4,zero=1", "cp, ep, vpp and zero are of training"),
+        ("tp=4,pp=2,vpp=2,chunks=2", "cp, ep, vpp and zero are of training"),
+    ],
+)
+def test_a_layout_that_a_server_cannot_have_is_refused(target, words, reason):
+    with pytest.raises(TemplateError, match=reason):
+        manifest(target, 0, 0, placement=placed(2, 4, words, "tp-cp-ep-pp-dp"))
+
+
+def test_ray_knows_each_node_by_a_resource_and_starts_torchrun_on_it_in_order():
+    placement = placed(4, 4)
+    files = {f.path: f.text for f in render(find_target("rayjob"), placement, Job(args=HOSTILE, env=ENV))}
+    groups = yaml.safe_load(files["rayjob.yaml"])["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    for index, (group, node) in enumerate(zip(groups, placement.nodes, strict=True)):
+        assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (1, 1, 1)
+        assert group["template"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": node.name}
+        (resources,) = shlex.split(group["rayStartParams"]["resources"])  # KubeRay puts it into a line of shell
+        assert json.loads(resources) == {f"gpuops-node-{index}": 1}
+        assert found(group, "limits") == [{"nvidia.com/gpu": 4}]
+    says = {}
+    source = (
+        files["placement.py"].partition("@ray.remote")[0].replace("import ray", "").replace("from ray", "# from ray")
+    )
+    exec(compile(re.sub(r"(?m)^#.*|^\.util.*", "", source), "placement.py", "exec"), says)
+    assert (says["NODES"], says["GPUS"], says["PORT"]) == (4, 4, "29500")
+    assert says["SCRIPT"] == ["train.py", *HOSTILE]
+    assert says["ENVIRONMENT"] == {variable.name: variable.value for variable in ENV}
+    start = start_command(find_target("rayjob"), placement, Job(name="big"))
+    assert start.startswith("kubectl create configmap big-placement --from-file=placement.py ")
+    assert start.endswith("kubectl apply -f rayjob.yaml")

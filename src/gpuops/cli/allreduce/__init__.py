@@ -9,36 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Commands, Output, exits, shows
+from gpuops.cli._terminal import Output, PatternOrCommand, exits, shows
 from gpuops.requests import MeasureRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-class _Measure(Commands):
-    """Takes a PATTERN in place of a command."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the first word as the pattern, unless it is a command or looks like one."""
-        from gpuops.errors import did_you_mean
-
-        _, words, _ = self.make_parser(ctx).parse_args(list(args))
-        names = self.list_commands(ctx)
-        is_pattern = bool(words) and words[0] not in names and not did_you_mean(words[0], names)
-        at = len(args) - len(words)
-        if not is_pattern:
-            return super().parse_args(ctx, args)
-        if words[1:] and not words[1].startswith("-"):
-            ctx.fail(f'unexpected argument "{words[1]}" after PATTERN')
-        rest = super().parse_args(ctx, [*args[:at], *args[at + 1 :]])
-        ctx.params["pattern"] = words[0]
-        return rest
-
-
-@click.group(
-    cls=_Measure, package=__name__, invoke_without_command=True, subcommand_metavar="[PATTERN | COMMAND [ARGS]...]"
-)
+@click.group(cls=PatternOrCommand, package=__name__)
 @asks(MeasureRequest)
 @click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Write a heat map of the rails.")
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save answers and results for --from.")

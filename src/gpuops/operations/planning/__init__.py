@@ -1,1 +1,1 @@
-"""What a search for layouts starts from, and what the store adds to it: the cluster as it is, and its failures."""
+"""What a search for layouts starts from: the cluster as it is, its failures, and what measured runs say."""

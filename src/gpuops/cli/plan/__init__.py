@@ -9,7 +9,7 @@ import click
 
 from gpuops.cli._asking import lasts, layout_of, sizes_of
 from gpuops.cli._options import OPTIONS, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._terminal import Output, PatternOrCommand, exits, shows
 from gpuops.requests import PlanRequest
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 _count = click.IntRange(1)
 
 
-@click.command(cls=Command)
+@click.group(cls=PatternOrCommand, package=__name__)
 @click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
 @click.option(
     "--params",
@@ -63,26 +63,27 @@ _count = click.IntRange(1)
 @click.option(
     "--save", type=_file, metavar="FILE", help="Write the first layout to FILE, for --layout FILE of place and render."
 )
+@click.option("--calibration", type=_file, metavar="FILE", help="Constants that gpuops plan calibrate wrote.")
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="Layouts to show.")
 @OPTIONS["all_nodes"]
 @OPTIONS["max_age"]
 @lasts
 @shows("table", "json")
-@reaches(saved=True, saved_inventory=True)
+@reaches(pattern=False, saved=True, saved_inventory=True)
 @exits(failed="no layout fits")
 def command(cluster: Cluster, output: Output, machines: str, save: Path | None, **options: Any) -> int:  # fmt: skip
     """Choose the fastest layout for a model on a cluster.
 
     Every valid layout is scored by a model of time and memory. Without --cluster, the nodes of the inventory are used,
     with the bandwidths that they were measured at, if the store has them. The first layout is what place and render
-    take as --layout.
+    take as --layout. If a host or group has the name of a COMMAND, select it with --limit.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import layout_plan
     from gpuops.report.output import write
+    from gpuops.report.planning import layouts
 
     result = carry_out(cluster, PlanRequest(cluster=machines, **options))
-    output.publish(table=lambda page: layout_plan.lines(result, page), json=lambda _: result.to_json())
+    output.publish(table=lambda page: layouts.lines(result, page), json=lambda _: result.to_json())
     if save is not None and result.best is not None:
-        write(layout_plan.saved(result.best), save)
+        write(layouts.saved(result.best), save)
     return exit_code(result)

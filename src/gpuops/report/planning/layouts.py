@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuops.planner.estimate import Estimate
+from gpuops.planner.memory import USABLE
 from gpuops.planner.search import WayOut
 from gpuops.report.page import Page, clean
 from gpuops.report.planning import outlook
@@ -85,8 +86,10 @@ def _counts(plan: LayoutPlan) -> str:
 def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
     closest = plan.found.closest
     if closest:
+        size = plan.cluster.gpu.memory_bytes
         room = (
-            f"the closest, {closest.layout}, needs {_gib(closest.gpu_bytes)} of {_gib(plan.cluster.gpu.memory_bytes)}"
+            f"the closest, {closest.layout}, needs {_gib(closest.gpu_bytes)}; "
+            f"{_gib(USABLE * size)} of a GPU's {_gib(size)} may be used"
         )
         yield from page.labelled("", f"None of {plan.found.scored:,} valid layouts fits: {room}.", 0)
     yield from page.labelled("", "What would help, and how much of it is enough:", 0)

@@ -1,0 +1,42 @@
+"""``gpuops plan score``: how close the planner comes to measured runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuops.cli._terminal import Command, Output, exits, shows
+
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(name="score", cls=Command)
+@click.argument("table", type=_file)
+@click.option(
+    "--constants",
+    "kind",
+    type=click.Choice(["left-out", "priors", "one-run", "fitted", "calibrated"]),
+    default="left-out",
+    show_default=True,
+    help="The first line, and the only one in JSON; see below.",
+)
+@click.option("--calibration", type=_file, metavar="FILE", help="Score the constants of this calibration instead.")
+@click.option("--experts", is_flag=True, help="Score the mixtures of experts instead of the dense models.")
+@shows("table", "json")
+@exits(incomplete="no row can be scored")
+def command(table: Path, output: Output, *, kind: str, calibration: Path | None, experts: bool) -> int:
+    """Compare predicted step times with measured runs.
+
+    TABLE is a CSV file with a row for each run; docs/planner.md lists its columns. Constants that have seen a run
+    predict it better than others, so the headline are those fitted without the source of the run (left-out). The others
+    are the priors, the priors corrected by one run of each cluster (one-run), and those fitted to all rows, without
+    (fitted) and with a factor for each GPU (calibrated).
+    """
+    from gpuops.operations.planning.table import score_table
+    from gpuops.reasons import exit_code
+    from gpuops.report.planning import scores
+
+    result = score_table(table, kind=kind, calibration=calibration, experts=experts)  # type: ignore[arg-type]
+    output.publish(table=lambda page: scores.lines(result, page), json=lambda _: result.to_json())
+    return exit_code(result)
