@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host, Port, ssh_options
+from gpuops.inventory.machine_vars import completed
 from gpuops.placement.network import Network, networks_of
 from gpuops.probes.host.pcie import pcie
 from gpuops.probes.host.system import system
@@ -104,6 +105,7 @@ def declared_by(host: Host, shape: NodeShape) -> NodeShape:
 
 def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
     """Return the shape of ``host``; `Unknown` if its GPUs or links are unknown. GPUs split by MIG do not count."""
+    host = completed(host, facts.declared)
     smi_report, matrix = facts[smi], facts[topo]
     if isinstance(smi_report, Unknown):
         return smi_report
