@@ -13,7 +13,7 @@ LIGHTNING := lightning==2.6.6 pytorch-lightning==2.6.6 lightning-utilities==0.15
 	jsonargparse==4.53.0 typeshed-client==2.15.0 importlib-resources==7.1.0 docstring-parser==0.18.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test real promises fuzz format lint types check wheel sbom audit docs bench system ground clean
+.PHONY: help demo test real promises fuzz kills soak format lint types check wheel sbom audit docs bench system ground clean
 
 help:      ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -31,12 +31,19 @@ real: .venv/test.stamp ground      ## tests with real servers, networks and mach
 	$(BIN)/pytest -n 2 --dist loadfile -m long tests/unit
 	$(BIN)/pytest -n 2 --dist loadfile -m 'long or sampled' tests/lab tests/attacks tests/fuzz
 	$(BIN)/python tests/mutations/remove_guards.py --sample 6 --seed $$(date +%j)
+	$(BIN)/python tests/kills/kills.py provision facts state drain --no-lines --shots 12 --seed $$(date +%j)
 
 promises: .venv/test.stamp ground      ## remove each guard of docs/promises.md in a copy: its test must fail; half an hour
 	$(BIN)/python tests/mutations/remove_guards.py
 
 fuzz: .venv/test.stamp      ## odd input for every reader of foreign bytes: make fuzz MINUTES=60; what breaks one is kept for the tests
 	$(BIN)/python tests/fuzz/fuzz.py --minutes $(or $(MINUTES),60)
+
+kills: .venv/test.stamp      ## kill -9 of client, agent and connection at journal lines and random instants: make kills SHOTS=200 SEED=1
+	$(BIN)/python tests/kills/kills.py --shots $(or $(SHOTS),200) --seed $(or $(SEED),1)
+
+soak: .venv/test.stamp      ## repeat the common commands and watch what grows: make soak MINUTES=60
+	$(BIN)/python tests/kills/soak.py --minutes $(or $(MINUTES),60)
 
 check: lint types test real wheel      ## everything that must hold before a change goes in
 

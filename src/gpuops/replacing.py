@@ -20,7 +20,7 @@ from gpuops.permissions import others_may_write
 PRIVATE = 0o600
 _PART = re.compile(r"\.\d+\.part")
 _ABANDONED_SECONDS = 1.0  # between the creation of a temporary file and its lock
-_OWN_NAMES = (".gpuops", "runs", "claims")
+_OWN_NAMES = (".gpuops", "runs", "claims", "leases")
 
 
 def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:

@@ -121,7 +121,8 @@ def context_of(
     """Open the project's scheduler and a lease of at most ``minutes``, and send progress as events."""
     with contextlib.ExitStack() as stack:
         scheduler = scheduler or stack.enter_context(work.scheduler())
-        lease = Lease(work.project.lease, scheduler.slurm, work.note, minutes)
+        folder = work.project.store_path.parent / "leases"
+        lease = Lease(work.project.lease, scheduler.slurm, work.note, folder, minutes)
         yield MeasureContext(
             scheduler.allocations,
             lease,

@@ -2,10 +2,12 @@
 
 import json
 import os
+import pathlib
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -45,7 +47,8 @@ def job(shell):
 
 
 def lease(lab, way, told):
-    return Lease(way, Slurm(Login(lab)), told.append)
+    folder = pathlib.Path(tempfile.gettempdir(), f"gpuops-leases-{os.getuid()}", "leases")
+    return Lease(way, Slurm(Login(lab)), told.append, folder)
 
 
 def test_jobs_are_told_by_the_hosts_that_they_hold(lab, job):

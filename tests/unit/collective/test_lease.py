@@ -18,8 +18,8 @@ def told():
 
 
 @pytest.fixture
-def lease(machine, told):
-    return lambda mode, **more: Lease(mode, Slurm(machine), told.append, **more)
+def lease(machine, told, tmp_path):
+    return lambda mode, **more: Lease(mode, Slurm(machine), told.append, tmp_path / "leases", **more)
 
 
 @pytest.fixture
@@ -143,3 +143,66 @@ def test_a_node_that_gpuops_keeps_drained_needs_no_lease(machine, hosts, lease, 
         assert machine.states["n3"] == ["drained", reason]
         assert "n3" not in machine.reservations.values()
     assert machine.states["n3"] == ["drained", reason]
+
+
+def left_by_a_killed_run(lease, way, hosts):
+    """Take a lease, and close its record as the kernel does when a process dies."""
+    held = lease(way)
+    held.take(hosts)
+    held._record.close()
+    return held
+
+
+@pytest.mark.parametrize("way", ["drain", "reservation"])
+def test_the_lease_of_a_killed_run_is_ended_by_the_next(lease, machine, hosts, told, tmp_path, way):
+    left_by_a_killed_run(lease, way, hosts[:1])
+    assert machine.reservations or machine.states["n1"][0] == "drained"
+    with lease(way) as held:
+        assert held.take(hosts[:1]) == {}
+    assert told == ["ended the lease of a run that was killed: n1"]
+    assert not machine.reservations
+    assert machine.states["n1"] == ["idle", "none"]
+    assert list((tmp_path / "leases").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["drain", "reservation"])
+def test_the_lease_of_a_living_run_is_left_alone(lease, machine, hosts, told, way):
+    with lease(way) as other:
+        other.take(hosts[:1])
+        before = [dict(machine.reservations), machine.states["n1"]]
+        with lease(way) as held:
+            held.take(hosts[1:2])
+        assert [dict(machine.reservations), machine.states["n1"]] == before
+    assert not told
+
+
+def test_a_node_that_another_user_drained_after_the_run_was_killed_stays_drained(lease, machine, hosts, tmp_path):
+    left_by_a_killed_run(lease, "drain", hosts[:1])
+    machine.states["n1"] = ["drained", "smoke"]
+    with lease("drain") as held:
+        assert held.take(hosts[:1]) == {"n1": "drained in Slurm: smoke"}
+    assert machine.states["n1"] == ["drained", "smoke"]
+    assert list((tmp_path / "leases").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["drain", "reservation"])
+def test_a_lease_that_slurm_did_not_end_is_ended_by_the_next_run(lease, machine, hosts, told, way):
+    with lease(way) as held:
+        held.take(hosts[:1])
+        machine.broken = "Unable to contact slurm controller"
+    with lease(way) as held:
+        held.take(hosts[:1])
+    machine.broken = ""
+    with lease(way) as held:
+        assert held.take(hosts[:1]) == {}
+    assert told[-1] == "ended the lease of a run that was killed: n1"
+    assert machine.states["n1"] == ["idle", "none"]
+    assert not machine.reservations
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"mode": 1, "nodes": 2}', b"\xff"])
+def test_a_damaged_record_of_a_lease_stops_nothing(lease, hosts, tmp_path, content):
+    (tmp_path / "leases").mkdir(mode=0o700)
+    (tmp_path / "leases" / "deadbeef").write_bytes(content)
+    with lease("drain") as held:
+        assert held.take(hosts[:1]) == {}

@@ -1,14 +1,20 @@
-"""Leases that keep Slurm from starting jobs on nodes while they are measured, and that always end."""
+"""Leases that keep Slurm from starting jobs on nodes while they are measured, and that always end.
+
+If the run that holds a lease is killed, the next run of its project ends it.
+"""
 
 from __future__ import annotations
 
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from gpuops.collective.idleness.drain_reason import lease_reason
+from gpuops.collective.idleness.lease_record import LeaseRecord, LeftLease, left_behind
 from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm, SlurmNode, slurm_command
+from gpuops.document import Where
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
@@ -23,15 +29,17 @@ class Lease:
     reservation exists, and it expires after ``minutes``. A ``drain`` is recognized by its reason, which names this
     lease; a node that another user drained is neither taken nor resumed. A job may start just before the drain, so
     nodes must be inspected again. A node that gpuops keeps drained during onboarding or repair needs no lease. ``note``
-    receives the nodes that could not be given back.
+    receives the nodes that could not be given back. The records of leases are in ``folder``.
     """
 
-    def __init__(self, mode: str, slurm: Slurm, note: Callable[[str], None], minutes: int = 60) -> None:
+    def __init__(self, mode: str, slurm: Slurm, note: Callable[[str], None], folder: Path, minutes: int = 60) -> None:
         self._mode = mode
         self._slurm = slurm
         self._note = note
         self._minutes = minutes
         self._token = secrets.token_hex(4)
+        self._folder = folder
+        self._record = LeaseRecord(folder, self._token)
         self._held: dict[str, Host] = {}
 
     def __enter__(self) -> Lease:  # noqa: PYI034 - Self came with Python 3.11
@@ -48,6 +56,7 @@ class Lease:
         """Lease ``hosts``; return those that cannot be leased, each with the reason."""
         if self._mode == "none":
             return {}
+        self._end_those_left()
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), f"cannot be leased: {nodes.why}")
@@ -55,6 +64,8 @@ class Lease:
         refused = {host.name: why for host in hosts if (why := _closed(nodes.get(host.name)))}
         free = {nodes[host.name].name: host for host in hosts if host.name not in refused}
         self._held |= free  # recorded before they are leased, so that an interruption leaves none behind
+        if self._held:
+            self._record.write(self._mode, list(self._held))
         for node, answer in self._do(list(free), self._taking):
             if answer.exit:
                 refused[self._held.pop(node).name] = f"cannot be leased: {_words(answer)}"
@@ -62,21 +73,53 @@ class Lease:
 
     def give_back(self) -> None:
         """Give all nodes back; safe to call twice."""
-        for node, answer in self._do(self._still_ours(), self._giving):
-            if answer.exit and "is invalid" not in answer.err:  # a reservation that was never made, or has expired
-                self._note(f"{node} is still leased ({_words(answer)}): {shlex.join(self._giving(node))}")
+        ours = self._still_ours()
+        if ours is not None and not self._refused(self._token, self._mode, ours):
+            self._record.remove()
+        self._record.close()
         self._held.clear()
 
-    def _still_ours(self) -> list[str]:
-        """Return the nodes whose lease is still ours to end; a drain with another reason belongs to another user."""
+    def _refused(self, token: str, mode: str, nodes: Sequence[str]) -> list[str]:
+        """End a lease of ``nodes``; return those that Slurm keeps, and note each."""
+        refused = []
+        for node, answer in self._do(nodes, lambda node: _giving(token, mode, node)):
+            if answer.exit and "is invalid" not in answer.err:  # a reservation that was never made, or has expired
+                self._note(f"{node} is still leased ({_words(answer)}): {shlex.join(_giving(token, mode, node))}")
+                refused.append(node)
+        return refused
+
+    def _end_those_left(self) -> None:
+        """End the leases of runs that were killed."""
+        with left_behind(self._folder) as leases:
+            for lease in leases:
+                nodes = self._still_held(lease)
+                if nodes is None or self._refused(lease.token, lease.mode, nodes):
+                    continue
+                lease.forget()
+                if nodes:
+                    self._note(f"ended the lease of a run that was killed: {', '.join(nodes)}")
+
+    def _still_held(self, lease: LeftLease) -> list[str] | None:
+        """Return the nodes that a lease may still hold; None if Slurm does not tell."""
+        if lease.mode != "drain":
+            return list(lease.nodes)
+        return self._drained_for(lease.token, [Host(name, name, Where("leases")) for name in lease.nodes])
+
+    def _drained_for(self, token: str, hosts: Sequence[Host]) -> list[str] | None:
+        """Return the nodes whose drain names a lease; a drain with another reason belongs to another user."""
+        nodes = self._slurm.nodes(hosts)
+        if isinstance(nodes, Unknown):
+            self._note(
+                f"{', '.join(h.name for h in hosts)} may still be drained for {lease_reason(token)}: {nodes.why}"
+            )
+            return None
+        return [node.name for node in nodes.values() if (node.drained_by, node.reason.tag) == ("lease", token)]
+
+    def _still_ours(self) -> list[str] | None:
+        """Return the nodes whose lease is still ours to end; None if Slurm does not tell."""
         if self._mode != "drain" or not self._held:
             return list(self._held)
-        nodes = self._slurm.nodes(list(self._held.values()))
-        if isinstance(nodes, Unknown):
-            self._note(f"{', '.join(self._held)} may still be drained for {self._reason}: {nodes.why}")
-            return []
-        ours = ("lease", self._token)
-        return [node.name for node in nodes.values() if (node.drained_by, node.reason.tag) == ours]
+        return self._drained_for(self._token, list(self._held.values()))
 
     def _do(self, nodes: Sequence[str], words: Callable[[str], Sequence[str]]) -> list[tuple[str, Completed]]:
         answers = self._slurm.machine.batch([slurm_command(*words(node)) for node in nodes]) if nodes else []
@@ -92,10 +135,12 @@ class Lease:
         name, length = f"ReservationName=gpuops-{self._token}-{node}", f"Duration={self._minutes}"
         return "scontrol", "create", "reservation", name, "StartTime=now", length, f"Nodes={node}", "Users=root"
 
-    def _giving(self, node: str) -> Sequence[str]:
-        if self._mode == "drain":
-            return "scontrol", "update", f"NodeName={node}", "State=UNDRAIN"
-        return "scontrol", "delete", f"ReservationName=gpuops-{self._token}-{node}"
+
+def _giving(token: str, mode: str, node: str) -> Sequence[str]:
+    """Return the command that ends a lease of a node."""
+    if mode == "drain":
+        return "scontrol", "update", f"NodeName={node}", "State=UNDRAIN"
+    return "scontrol", "delete", f"ReservationName=gpuops-{token}-{node}"
 
 
 def _is_kept(node: SlurmNode) -> bool:
