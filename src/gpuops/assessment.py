@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuops.facts import Facts, side_by_side
 from gpuops.inventory import Host
+from gpuops.inventory.machine_vars import completed
 from gpuops.isolation.node_evidence import all_reduce
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
 from gpuops.judging.common import Place
@@ -45,8 +46,9 @@ def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
 def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile:
     """Return the profile that ``host`` names, else the one that matches its GPUs, overridden by its ``expect:``.
 
-    For saved facts without an inventory, the profile is the one that was saved with them.
+    What the inventory does not say about the machine is what it said when the facts were saved.
     """
+    host = completed(host, facts.declared)
     named = next((p for p in profiles if p.name == (host.profile or facts.profile)), None)
     return _as_declared(host, named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE))
 
@@ -121,6 +123,7 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
 
 def place_of(host: Host, facts: Facts | None = None) -> Place:
     """Return the place of ``host``; a rail that the inventory does not number has the name of its device."""
+    host = completed(host, facts.declared) if facts else host
     numbers = {device: str(port.rail) for device, port in host.fabric.items() if port.rail is not None}
     leaves = {device: port.leaf for device, port in host.fabric.items() if port.leaf}
     if facts is None:

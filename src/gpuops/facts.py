@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 from gpuops.document import Where, is_directory, read_bytes, regular
 from gpuops.errors import InputError
+from gpuops.inventory import machine_vars
 from gpuops.inventory.names import check_host
 from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose
@@ -35,7 +36,8 @@ SCHEMA = "gpuops.facts/1"
 class Facts:
     """Values of one node's probes at ``taken_at`` (UTC); ``answers`` are kept only if they will be saved.
 
-    ``profile`` is the one that the inventory named for the node. If saved facts lack all answers, ``excluded`` is why.
+    ``profile`` is the one that the inventory named for the node, and ``declared`` what else it says about the machine
+    (`gpuops.inventory.machine_vars`). If saved facts lack all answers, ``excluded`` is why.
     """
 
     node: str
@@ -44,6 +46,7 @@ class Facts:
     answers: tuple[Completed, ...] = field(default=(), repr=False)
     profile: str | None = None
     excluded: Excluded | None = None
+    declared: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __getitem__(self, probe: Probe[T]) -> T | Unknown:
         """Return the value of ``probe``, or `Unknown`."""
@@ -99,6 +102,7 @@ def to_document(facts: Facts) -> str:
             "node": facts.node,
             "taken_at": facts.taken_at.isoformat(timespec="seconds"),
             **({"profile": facts.profile} if facts.profile else {}),
+            **({"declared": machine_vars.to_document(facts.declared)} if facts.declared else {}),
             **({"excluded": facts.excluded.to_document()} if facts.excluded else {}),
             "answers": [_saved(answer) for answer in facts.answers],
         },
@@ -122,11 +126,12 @@ def load(path: Path, probes: Sequence[Probe[Any]], *, keep_answers: bool = False
         answers = [_restored(node, answer) for answer in document["answers"]]
         taken_at = dt.datetime.fromisoformat(document["taken_at"]).astimezone(dt.timezone.utc)
         profile = _of_type("profile", document.get("profile", ""), str) or None
+        declared = machine_vars.from_document(document.get("declared", {}))
         excluded = Excluded.from_document(node, document["excluded"]) if "excluded" in document else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise InputError(f"{path}: not facts saved by gpuops ({type(error).__name__}: {error})") from error
     loaded = read(node, taken_at, answers, probes, keep_answers=keep_answers)
-    return replace(loaded, profile=profile, excluded=excluded)
+    return replace(loaded, profile=profile, excluded=excluded, declared=declared)
 
 
 _QUESTIONS: dict[str, type[Question]] = {"files": Files, "command": Command, "resources": Resources}

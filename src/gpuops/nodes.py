@@ -21,6 +21,7 @@ from gpuops.facts import Facts, gather, of_folder, saved_names
 from gpuops.fleet import Outcome, Outcomes, each, fitting
 from gpuops.inventory import Host, Inventory
 from gpuops.inventory.inventory import usable
+from gpuops.inventory.machine_vars import machine_vars
 from gpuops.inventory.patterns import select
 from gpuops.probing import Probe
 from gpuops.proposal import HostOptions
@@ -36,18 +37,28 @@ Source = Literal["inventory", "names", "local", "saved"]
 class Gathered(Generic[T]):
     """The hosts' answers, in inventory order, and the reasons why the others have none; ``took`` is seconds per host.
 
-    ``interrupted``: Ctrl-C or a cancellation came in the meantime, even if every host still answered.
+    ``interrupted``: Ctrl-C or a cancellation came in the meantime, even if every host still answered. ``declared`` is
+    what saved facts say about the machines of hosts that had not answered (`gpuops.facts.Facts`).
     """
 
     values: dict[str, T]
     excluded: dict[str, Excluded]
     took: Mapping[str, float] = field(default_factory=dict)
     interrupted: bool = False
+    declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def raise_if_interrupted(self) -> None:
         """Raise `CancelledError` if it was interrupted."""
         if self.interrupted:
             raise CancelledError("interrupted")
+
+
+@dataclass(frozen=True)
+class _Silent:
+    """A host without saved answers: why, and what the saved facts say about its machine."""
+
+    excluded: Excluded
+    declared: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,7 @@ class Nodes:
 
         def visit(transport: AgentTransport, host: Host) -> T:
             answered = gather(host.name, transport.batch, due(host), keep_answers=keep_answers)
-            answered = replace(answered, profile=host.profile)
+            answered = replace(answered, profile=host.profile, declared=machine_vars(host))
             return work(host, held[host.name].joined(answered) if host.name in held else answered)
 
         outcomes = self.each(visit, what, missing) if missing else Outcomes[T]()
@@ -216,15 +227,19 @@ class Nodes:
     ) -> Gathered[T]:
         hosts = {host.name: host for host in self.hosts}
 
-        def read_one(facts: Facts) -> tuple[str, T | Excluded | None]:
-            return facts.node, facts.excluded or (work(hosts[facts.node], facts) if facts.node in hosts else None)
+        def read_one(facts: Facts) -> tuple[str, T | _Silent | None]:
+            if facts.excluded:
+                return facts.node, _Silent(facts.excluded, facts.declared)
+            return facts.node, work(hosts[facts.node], facts) if facts.node in hosts else None
 
-        not_saved = {name: Excluded(name, "not_saved", f"no saved facts in {folder}") for name in hosts}
+        not_saved = {name: _Silent(Excluded(name, "not_saved", f"no saved facts in {folder}")) for name in hosts}
         saved = dict(of_folder(folder, probes, read_one, hosts, keep_answers=keep_answers))
-        outcomes: dict[str, T | Excluded | None] = {**not_saved, **saved, **made}
+        outcomes: dict[str, T | _Silent | None] = {**not_saved, **saved, **made}
+        silent = {name: v for name in hosts if isinstance(v := outcomes[name], _Silent)}
         return Gathered(
-            {name: v for name in hosts if (v := outcomes[name]) is not None and not isinstance(v, Excluded)},
-            {name: v for name in hosts if isinstance(v := outcomes[name], Excluded)},
+            {name: v for name in hosts if (v := outcomes[name]) is not None and not isinstance(v, _Silent)},
+            {name: each.excluded for name, each in silent.items()},
+            declared={name: each.declared for name, each in silent.items()},
         )
 
     def fitting(self, forks: int) -> int:

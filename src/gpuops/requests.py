@@ -246,18 +246,20 @@ class RenderRequest(Request["Launch"]):
 
     ``image`` is the container image of the job, and ``mounts`` are directories of the node in it: ``SOURCE:TARGET``.
     ``queue`` is the queue or partition of a scheduler.
+    The ranks meet at ``port`` of ``master``, by default at a port of the job's own on its first node.
     """
 
     placement: Placement
     target: str
     command: Sequence[str] = ("train.py",)
     name: str = "train"
-    port: int = 29500
+    port: int | None = None
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
     force: bool = False
     image: str = ""
     mounts: Sequence[str] = ()
     queue: str = ""
+    master: str = ""
 
 
 @dataclass(frozen=True)
@@ -266,14 +268,15 @@ class LaunchRequest(Request["JobRun"]):
 
     Every node starts its processes in ``workdir``, by default that of the files, or the current one. ``environment`` is
     added to that of the job. After a failure the rest gets ``grace`` seconds between TERM and KILL. The logs go to
-    ``logs``, a directory that must not exist. With ``dry_run`` nothing is started.
+    ``logs``, a directory that must not exist. With ``dry_run`` nothing is started. The ranks of ``placement`` meet at
+    ``port`` of ``master``, by default at a port of the job's own on its first node; launch files have their own.
     """
 
     launch: Path | None = None
     placement: Placement | None = None
     command: Sequence[str] = ()
     name: str = "train"
-    port: int = 29500
+    port: int | None = None
     workdir: str = ""
     environment: Mapping[str, str] | None = field(default=None, hash=False, repr=False)
     preflight: bool = True
@@ -281,6 +284,7 @@ class LaunchRequest(Request["JobRun"]):
     logs: Path | None = None
     grace: float = 10.0
     dry_run: bool = False
+    master: str = ""
 
     def __post_init__(self) -> None:
         """Raise `InputError` unless there is exactly one source of the job, with a command for a placement."""
@@ -288,6 +292,8 @@ class LaunchRequest(Request["JobRun"]):
             raise InputError("launch needs a directory of launch files, or a placement and a command; not both")
         if (self.placement is None) == bool(self.command):
             raise InputError("launch needs a command for a placement; launch files have their own")
+        if self.launch is not None and (self.master or self.port is not None):
+            raise InputError("launch files have their own master and port; render them again with --master and --port")
 
 
 @dataclass(frozen=True)

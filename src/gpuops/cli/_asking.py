@@ -205,11 +205,12 @@ _LENGTH = (
 
 
 def describes_job(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the job of launch files: ``name``, ``port``, ``queue``, ``image`` and ``mounts``."""
+    """Add the options that describe the job of launch files: its name, rendezvous, queue, image and mounts."""
     options = (
         click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job."),
-        click.option("--port", metavar="PORT", type=click.IntRange(1024, 65535), default=29500, show_default=True,
-                     help="Port of the rendezvous."),
+        click.option("--master", metavar="ADDRESS", default="", help="Address of the rendezvous (the first node's)."),
+        click.option("--port", metavar="PORT", type=click.IntRange(1024, 65535),
+                     help="Port of the rendezvous (one for each job)."),
         click.option("--queue", metavar="NAME", default="", help="Queue or partition of the scheduler."),
         click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
         click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,

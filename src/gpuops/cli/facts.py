@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: FactsRequest, output: Output, save: Path | None) -> int:
     """Collect facts from every node in one round trip.
 
-    With --save the answers of the nodes are kept as they are, with the profile that the inventory names for each. A
-    node that did not answer is kept with the reason. `gpuops validate --from DIR` can check them again later, with
-    newer parsers and checks and without a network.
+    With --save the answers of the nodes are kept as they are, with what the inventory says about each machine: profile,
+    rack, fabric, power and expect. A node that did not answer is kept with the reason. `gpuops validate --from DIR` can
+    check them again later, with newer parsers and checks and without a network.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import values
@@ -38,7 +38,7 @@ def command(cluster: Cluster, request: FactsRequest, output: Output, save: Path 
 
     result = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save is not None:
-        save_facts(result.values, save, result.excluded)
+        save_facts(result.values, save, result.excluded, cluster.hosts)
         tell(f"{format_count(len(result.values), 'node')} saved in {save}")
     if save is None or output.files or output.form == "json":
         output.publish(table=lambda _: values.facts_lines(result.values), json=lambda _: values.facts_to_json(result))

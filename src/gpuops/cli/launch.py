@@ -33,7 +33,8 @@ _port = click.IntRange(1024, 65535)
 @click.option("--layout", default="", metavar="DEGREES", help="Place this layout and start it; see gpuops place.")
 @asks(PlaceRequest, "layout")
 @click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of a job with --layout.")
-@click.option("--port", metavar="PORT", type=_port, default=29500, show_default=True, help="Port of its rendezvous.")
+@click.option("--master", metavar="ADDRESS", default="", help="Address of the rendezvous (that of the first node).")
+@click.option("--port", metavar="PORT", type=_port, help="Port of the rendezvous (one for each job).")
 @click.option("--env", "environment", multiple=True, callback=environment_of_job, metavar="NAME[=VALUE]",
               help="Set a variable of the job; without a value, to the one it has here; repeatable.")  # fmt: skip
 @click.option("--workdir", default="", metavar="PATH", help="Directory of every node to start in (this one, or DIR).")

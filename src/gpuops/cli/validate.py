@@ -56,7 +56,7 @@ def command(
     formats = formats_of(form, paths)  # a wrong one is reported before any node is asked
     report = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save:
-        save_facts(report.facts, save, report.excluded)
+        save_facts(report.facts, save, report.excluded, cluster.hosts)
     click.echo(publish(report, form, formats, page()), nl=False)
     threshold: Any = fail_on or cluster.project.fail_on
     return exit_code(report, threshold)

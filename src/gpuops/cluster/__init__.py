@@ -198,6 +198,7 @@ class Cluster(Measurements, Jobs):
         """Return the hosts whose answers are saved in ``folder``; methods that need a network raise `OfflineError`.
 
         With an ``inventory``, hosts take their profiles and expectations from it; without one, every file is a host.
+        What it does not say about a machine is what the inventory said when the answers were saved.
         """
         folder = Path(folder)
         shared = shared_of(project, None, None, invocation, place_store=False)

@@ -105,19 +105,21 @@ class Jobs(Calls):
         *,
         command: Sequence[str] = ("train.py",),
         name: str = "train",
-        port: int = 29500,
+        port: int | None = None,
         model: Path | Mapping[str, Any] | None = None,
         force: bool = False,
         image: str = "",
         mounts: Sequence[str] = (),
         queue: str = "",
+        master: str = "",
     ) -> Launch:
         """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`.
 
         A target that runs containers takes the ``image``, and ``mounts`` as ``SOURCE:TARGET``; a scheduler takes the
         ``queue``.
         """
-        return self.ask(RenderRequest(placement, target, command, name, port, model, force, image, mounts, queue))
+        job = (command, name, port, model, force, image, mounts, queue, master)
+        return self.ask(RenderRequest(placement, target, *job))
 
     def launch(
         self,
@@ -126,7 +128,7 @@ class Jobs(Calls):
         placement: Placement | None = None,
         command: Sequence[str] = (),
         name: str = "train",
-        port: int = 29500,
+        port: int | None = None,
         workdir: str = "",
         environment: Mapping[str, str] | None = None,
         preflight: bool = True,
@@ -134,12 +136,11 @@ class Jobs(Calls):
         logs: Path | None = None,
         grace: float = 10.0,
         dry_run: bool = False,
+        master: str = "",
     ) -> JobRun:
         """Start the job of the files in ``launch``, or ``command`` on ``placement``, and return when it has ended.
 
         The job ends everywhere as soon as a rank fails, a node is lost, or this call is cancelled.
         """
-        request = LaunchRequest(
-            launch, placement, command, name, port, workdir, environment, preflight, force_busy, logs, grace, dry_run
-        )
-        return self.ask(request)
+        start = (launch, placement, command, name, port, workdir, environment)
+        return self.ask(LaunchRequest(*start, preflight, force_busy, logs, grace, dry_run, master))

@@ -6,5 +6,6 @@ from gpuops.inventory.bmc import Bmc
 from gpuops.inventory.group import Group
 from gpuops.inventory.host import GpuCable, Host, Port, Power, Psu
 from gpuops.inventory.inventory import Inventory, find
+from gpuops.inventory.ssh_options import ssh_options
 
-__all__ = ["Bmc", "GpuCable", "Group", "Host", "Inventory", "Port", "Power", "Psu", "find"]
+__all__ = ["Bmc", "GpuCable", "Group", "Host", "Inventory", "Port", "Power", "Psu", "find", "ssh_options"]

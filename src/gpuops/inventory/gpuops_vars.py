@@ -1,4 +1,4 @@
-"""Inventory variables that only gpuops defines: profile, rack, fabric, power, expect; unknown keys are errors."""
+"""Inventory variables that only gpuops defines: profile, rack, fabric, power, …; unknown keys in them are errors."""
 
 from __future__ import annotations
 
@@ -16,11 +16,20 @@ from gpuops.inventory.values import readable, word
 
 _PORT_RANGE = re.compile(r"([\w.-]*)\[([^\[\]]*)\]([\w.-]*)")
 _PORT_NAME = re.compile(r"\w[\w.-]*")
+_NETWORK_NAME = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*", re.ASCII)
 
 
 def read_word(node: YamlNode, key: str) -> str:
     """Read the value of ``profile`` or ``rack``."""
     return word(node, key)
+
+
+def read_name(node: YamlNode, key: str) -> str:
+    """Read the value of ``job_address`` or ``job_interface``, which goes into launch files."""
+    name = word(node, key)
+    if not _NETWORK_NAME.fullmatch(name):
+        raise node.fail(f"{key} must be an address or a name, found {name!a}")
+    return name
 
 
 def read_fabric(node: YamlNode, key: str) -> Mapping[str, Port]:
@@ -136,6 +145,8 @@ def _plain(node: YamlNode, what: str) -> Any:
 GPUOPS_VARS: Mapping[str, Callable[[YamlNode, str], Any]] = {
     "profile": read_word,
     "rack": read_word,
+    "job_address": read_name,
+    "job_interface": read_name,
     "fabric": read_fabric,
     "power": read_power,
     "expect": read_expect,

@@ -63,6 +63,7 @@ class Host:
 
     ``address`` is where to connect (``ansible_host``, else the name). None means the value in ``~/.ssh/config``, or the
     default. ``jump`` is ProxyJump's value. ``python`` is the node's interpreter (``ansible_python_interpreter``).
+    ``job_address`` and ``job_interface`` are where the ranks of a job on this host meet those of other hosts.
     """
 
     name: str
@@ -84,6 +85,8 @@ class Host:
     python: str | None = None
     profile: str | None = None
     rack: str | None = None
+    job_address: str | None = None
+    job_interface: str | None = None
     fabric: Mapping[str, Port] = field(default_factory=lambda: _NOTHING, hash=False)
     power: Power | None = None
     bmc: Bmc | None = None

@@ -19,10 +19,8 @@ from gpuops.operations.health import (
     unhealthy_node,
 )
 from gpuops.operations.past.recall import blamed, recall
-from gpuops.placement import NodeShape, shape_of
-from gpuops.probes.host.pcie import pcie
+from gpuops.placement import SHAPE_PROBES, NodeShape, shape_of
 from gpuops.probes.nvidia.presence import NO_GPU
-from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Unknown
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
@@ -95,7 +93,7 @@ def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Candidate
         shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
         return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles), waivers))
 
-    gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
+    gathered = work.nodes.read(quick_probes(catalogue, *SHAPE_PROBES), candidate, facts=request.facts)
     gathered.raise_if_interrupted()
     unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()}, waivers)
     return dict(gathered.values), {**gathered.excluded, **unhealthy}

@@ -19,16 +19,18 @@ from gpuops.launching.plan import JobPlan, interpreted, plan_of, read_plan
 from gpuops.launching.running import RunningJob
 from gpuops.nodes import this_machine
 from gpuops.operations.preflight import diagnose
-from gpuops.render import Job, environment_of
+from gpuops.render import Job, environment_of, own_port
 from gpuops.requests import LaunchRequest
 from gpuops.shell import Command
 from gpuops.transport.local import open_local
 from gpuops.workspace import Workspace
 
 _SUBMIT_SECONDS = 60.0
-_OF_RANKS = "--env MASTER_ADDR={master} --env MASTER_PORT={port}"
-_OF_FILES = "MASTER_ADDR={master} MASTER_PORT={port} in its launch files"
+_OF_RANKS = "--master {master} --port {port}"
+_OF_FILES = "render the files again with --master {master} --port {port}"
 _NOT_FOUND = 127
+_THREADS = "OMP_NUM_THREADS"
+"""What each node sets by itself for a command, from the cores that it may use."""
 _EXPORT = re.compile(r"^export ([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
 _EXEC = re.compile(r"^exec (\S+)", re.MULTILINE)
 
@@ -57,8 +59,9 @@ def _plan(request: LaunchRequest) -> JobPlan:
     if request.placement is None:
         raise InputError("launch needs a placement")
     script, *arguments = request.command
-    environment = environment_of(request.placement, "other")
-    job = Job(script, tuple(arguments), request.name, request.port, environment)
+    environment = tuple(own for own in environment_of(request.placement, "other") if own.name != _THREADS)
+    port = request.port or own_port(request.name, request.placement)
+    job = Job(script, tuple(arguments), request.name, port, environment, master=request.master)
     return plan_of(request.placement, job, request.workdir or str(Path.cwd()), settings)
 
 

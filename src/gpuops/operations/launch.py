@@ -12,7 +12,7 @@ from gpuops.errors import LayoutError, TemplateError
 from gpuops.layout import ModelSpec, read_model, rule_violations
 from gpuops.operations.place import object_to
 from gpuops.placement import Placement, largest_domain
-from gpuops.render import Job, Launch, environment_of, launch_for
+from gpuops.render import Job, Launch, environment_of, launch_for, own_port
 from gpuops.requests import RenderRequest
 from gpuops.workspace import Workspace
 
@@ -28,15 +28,17 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
     object_to(work, [violation for violation in violations if violation not in general], force=request.force)
     script, *arguments = request.command or ("train.py",)
     environment = environment_of(placement, target.engine)
+    port = request.port or target.port or own_port(request.name, placement)
     job = Job(
         script,
         tuple(arguments),
         request.name,
-        request.port,
+        port,
         environment,
         request.image,
         tuple(request.mounts),
         request.queue,
+        request.master,
     )
     try:
         return launch_for(target, placement, job, model)

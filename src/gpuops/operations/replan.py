@@ -13,7 +13,7 @@ from gpuops.errors import LayoutError
 from gpuops.layout import parse_layout
 from gpuops.placement import LinkSpeeds, NodeShape, Placement, substitute
 from gpuops.proposal import propose
-from gpuops.render import Job
+from gpuops.render import Job, port_of
 from gpuops.render.seats import SEATS_FILE, read_seats
 from gpuops.requests import PlaceRequest
 
@@ -51,8 +51,10 @@ def restart(request: PlaceRequest) -> str:
 
 def _options_of_job(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the options of render that describe the job of ``plan``, as far as they are not the default."""
-    usual, options = Job(), [("--name", "name"), ("--port", "port"), ("--image", "image"), ("--queue", "queue")]
-    words = [(option, str(plan[key])) for option, key in options if plan.get(key, "") not in ("", getattr(usual, key))]
+    own_port = port_of(plan["name"], plan["layout"], (node["name"] for node in plan["nodes"]))
+    usual = {"--name": ("name", Job().name), "--port": ("port", own_port), "--image": ("image", "")}
+    usual |= {"--queue": ("queue", ""), "--master": ("chosen_master", "")}
+    words = [(o, str(plan[key])) for o, (key, value) in usual.items() if plan.get(key, value) != value]
     words += [("--mount", mount) for mount in plan.get("mounts", ())]
     return tuple(word for pair in words for word in pair)
 

@@ -13,6 +13,7 @@ from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError, did_you_mean
 from gpuops.facts import Facts, SavedFacts
 from gpuops.inventory import Host
+from gpuops.inventory.machine_vars import completed
 from gpuops.judging import LEVELS, Check, Level, Verdict, choose, expired, probes_of, unused, waive
 from gpuops.judging.common import fold_common, shared_silence
 from gpuops.judging.own_outcomes import merged
@@ -21,6 +22,8 @@ from gpuops.operations.health import check_profiles, check_required, without_gpu
 from gpuops.operations.learn import unmatched
 from gpuops.operations.own_tests import run_tests
 from gpuops.operations.past import overtime
+from gpuops.placement import SHAPE_PROBES
+from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Probe
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
@@ -35,6 +38,7 @@ class _Evidence:
     """Facts about the nodes, the reasons why others have none, and the verdicts of the project's own tests.
 
     ``judged`` has the verdicts of nodes that were judged where they were read, and ``whole`` the facts of all nodes.
+    ``declared`` is what saved facts say about the machines of nodes that had not answered.
     """
 
     facts: Mapping[str, Facts]
@@ -43,6 +47,7 @@ class _Evidence:
     of_tests: Sequence[Verdict] = ()
     judged: Mapping[str, list[Verdict]] = field(default_factory=dict)
     whole: Mapping[str, Facts] | None = None
+    declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def validate(work: Workspace, request: ValidateRequest) -> Report:
@@ -94,13 +99,15 @@ def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> 
     """
     saved = work.nodes.source == "saved"
     needed = probes_for(checks) if saved else overtime.with_figures(probes_for(checks))
+    if not saved and topo in needed:  # what place and render then need not ask again
+        needed = list(dict.fromkeys([*needed, *SHAPE_PROBES]))
     if not saved and any(probe.cost == "heavy" for probe in needed):
         needed = list(dict.fromkeys([*needed, *measure.probes(work, request.skip)]))
     probes = [probe for probe in needed if saved or probe.cost != "heavy"]
     if saved and not request.facts and not request.keep_answers:
         return _judged_as_read(work, checks, probes)
     gathered = work.nodes.gather(probes, keep_answers=request.keep_answers, facts=request.facts)
-    return _Evidence(gathered.values, gathered.excluded, gathered.interrupted)
+    return _Evidence(gathered.values, gathered.excluded, gathered.interrupted, declared=gathered.declared)
 
 
 def _judged_as_read(work: Workspace, checks: Sequence[Check], probes: Sequence[Probe[Any]]) -> _Evidence:
@@ -114,7 +121,9 @@ def _judged_as_read(work: Workspace, checks: Sequence[Check], probes: Sequence[P
     judged = {name: each.verdicts for name, each in gathered.values.items() if each.verdicts is not None}
     facts = {name: each.facts for name, each in gathered.values.items()}
     whole = SavedFacts(work.nodes.folder, probes, facts) if work.nodes.folder else facts
-    return _Evidence(facts, gathered.excluded, gathered.interrupted, judged=judged, whole=whole)
+    return _Evidence(
+        facts, gathered.excluded, gathered.interrupted, judged=judged, whole=whole, declared=gathered.declared
+    )
 
 
 def _measured(
@@ -139,7 +148,7 @@ def _judged(
     levels_not_run: Mapping[Level, tuple[str, ...]],
 ) -> Report:
     profiles = list(work.catalogue.profiles().values())
-    hosts = {host.name: host for host in work.hosts}
+    hosts = {host.name: completed(host, evidence.declared.get(host.name, {})) for host in work.hosts}
     chosen = profile_by_node(hosts, evidence.facts, profiles)
     places = {name: place_of(host, evidence.facts.get(name)) for name, host in hosts.items()}
     judged_places = {name: places[name] for name in evidence.facts}

@@ -5,16 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpuops.facts import Facts
-from gpuops.inventory import Host, Port
+from gpuops.inventory import Host, Port, ssh_options
+from gpuops.inventory.machine_vars import completed
+from gpuops.placement.network import Network, networks_of
 from gpuops.probes.host.pcie import pcie
+from gpuops.probes.host.system import system
+from gpuops.probes.network.addresses import addresses
+from gpuops.probes.network.gids import gids
 from gpuops.probes.nvidia.gpus import shared_nvlink_domain
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
-from gpuops.probing import Unknown
+from gpuops.probing import Probe, Unknown
 
+SHAPE_PROBES: tuple[Probe[Any], ...] = (smi, topo, pcie, system, gids, addresses)
+"""The probes from which a shape is made."""
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}", re.ASCII)
 """Name of an RDMA device or a network interface: the kernel allows 63 characters (IB_DEVICE_NAME_MAX)."""
 
@@ -41,7 +49,9 @@ class NodeShape:
     """One node. ``leaves`` are the switches that its ports are cabled to, sorted: nodes that share them are one unit.
 
     ``domain`` is the NVLink domain that spans nodes (an NVL72 rack), else the node's own name. ``links`` holds how two
-    GPUs, by index, are connected: NV18, PIX, …, SYS. ``gpu_name`` is the model of its GPUs, if known.
+    GPUs, by index, are connected: NV18, PIX, …, SYS. ``gpu_name`` is the model of its GPUs, if known. ``login`` are
+    options of ``ssh_config``. ``networks`` are those that it has an address in; ``job_address`` and ``job_interface``
+    are what the inventory declares (empty: nothing). ``cores`` is the number of its physical cores, None if unknown.
     """
 
     name: str
@@ -52,6 +62,11 @@ class NodeShape:
     domain: str
     links: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False, repr=False)
     gpu_name: str = ""
+    login: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    networks: tuple[Network, ...] = ()
+    job_address: str = ""
+    job_interface: str = ""
+    cores: int | None = None
 
     def nvlink_domain(self, gpu: GpuShape) -> tuple[str, int]:
         """Return a key that the GPUs reachable over NVLink share: the domain, and within a node the clique."""
@@ -74,11 +89,23 @@ def declared_shape(host: Host, gpus: int) -> NodeShape:
     Its rack and its leaves are those that the inventory declares.
     """
     shapes = (GpuShape(index, "", "", None, None, 0) for index in range(gpus))
-    return NodeShape(host.name, host.address, tuple(shapes), _leaves(host), host.rack, host.name)
+    shape = NodeShape(host.name, host.address, tuple(shapes), _leaves(host), host.rack, host.name)
+    return declared_by(host, shape)
+
+
+def declared_by(host: Host, shape: NodeShape) -> NodeShape:
+    """Return ``shape`` with what the inventory says of the way to the node: its login, and where a job's ranks meet."""
+    return replace(
+        shape,
+        login=ssh_options(host),
+        job_address=host.job_address or "",
+        job_interface=host.job_interface or "",
+    )
 
 
 def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
     """Return the shape of ``host``; `Unknown` if its GPUs or links are unknown. GPUs split by MIG do not count."""
+    host = completed(host, facts.declared)
     smi_report, matrix = facts[smi], facts[topo]
     if isinstance(smi_report, Unknown):
         return smi_report
@@ -91,16 +118,25 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
     if why := _unusable_names(host.fabric, matrix):
         return Unknown(why)
     usable = [gpu for gpu in smi_report.gpus if gpu.uuid and not gpu.mig_mode]  # a lost GPU has no UUID
-    return NodeShape(
+    gpus = tuple(_gpus(host, usable, matrix, _numa_nodes(usable, matrix, facts)))
+    shape = NodeShape(
         host.name,
         host.address,
-        tuple(_gpus(host, usable, matrix, _numa_nodes(usable, matrix, facts))),
+        gpus,
         _leaves(host),
         host.rack,
         _domain(host.name, usable),
         _links(matrix),
         next((gpu.name or "" for gpu in usable), ""),
+        networks=networks_of(facts, {gpu.nic for gpu in gpus if gpu.nic}),
+        cores=_cores(facts),
     )
+    return declared_by(host, shape)
+
+
+def _cores(facts: Facts) -> int | None:
+    machine = facts[system]
+    return None if isinstance(machine, Unknown) else machine.cores
 
 
 def _leaves(host: Host) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ own target hides the built-in one of the same name.
 from __future__ import annotations
 
 from gpuops.render.checking import lint
-from gpuops.render.job import Env, Job, environment_of
+from gpuops.render.job import Env, Job, environment_of, own_port, port_of
 from gpuops.render.launch import Launch, launch_for
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.target import Target, abridged, find_target, targets
@@ -24,6 +24,8 @@ __all__ = [
     "find_target",
     "launch_for",
     "lint",
+    "own_port",
+    "port_of",
     "read_existing",
     "render",
     "start_command",

@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -20,8 +20,8 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from gpuops.document import read_text
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec
-from gpuops.placement import NodeShape, Placement
-from gpuops.render.job import Job
+from gpuops.placement import Meeting, NodeShape, Placement, meeting_of
+from gpuops.render.job import Env, Job, identity_of, master_of
 from gpuops.render.target import HEAD, Target
 from gpuops.sandbox import sandbox, with_line
 
@@ -55,7 +55,9 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
                 f"{target.name} cannot launch {placement.layout}: {_compiled(environment, rule.because)(names)}"
             )
     return [
-        file for path, template in target.files.items() for file in _files(target, environment, path, template, names)
+        file
+        for path, template in target.files.items()
+        for file in _files(target, environment, path, template, names, job)
     ]
 
 
@@ -85,7 +87,7 @@ def start_command(target: Target, placement: Placement, job: Job, model: ModelSp
 
 
 def _files(
-    target: Target, environment: jinja2.Environment, path: str, template: Path, names: dict[str, Any]
+    target: Target, environment: jinja2.Environment, path: str, template: Path, names: dict[str, Any], job: Job
 ) -> Iterator[Rendered]:
     text = read_text(template)
     fill = _compiled(environment, text if template.parent == target.path else HEAD.sub("", text), template)
@@ -94,7 +96,8 @@ def _files(
         yield Rendered(path, mode, fill(names))
         return
     for node in names["nodes"]:
-        yield Rendered(path.replace(_NODE, node["name"]), mode, fill({**names, "node": node}))
+        own = {"node": node, "env": _environment_on(job.env, node["name"])}
+        yield Rendered(path.replace(_NODE, node["name"]), mode, fill({**names, **own}))
 
 
 def _compiled(environment: jinja2.Environment, source: str, path: Path | None = None) -> Callable[[Names], str]:
@@ -140,8 +143,11 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
     """Return the names that a template sees, as fresh plain data."""
     ranks = [dict(vars(rank)) for rank in placement.ranks]
     layout = placement.layout
+    meeting = meeting_of(placement.nodes)
     shared = len({shape.address for shape in placement.nodes}) < len(placement.nodes)
-    nodes = [_node(index, shape, placement, shared=shared) for index, shape in enumerate(placement.nodes)]
+    nodes = [_node(index, shape, placement, meeting, shared=shared) for index, shape in enumerate(placement.nodes)]
+    for node in nodes:
+        node["exports"] = _exports(job.env, node["name"])
     slots = {node["slots"] for node in nodes}
     return {
         "job": {
@@ -149,11 +155,12 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
             "args": list(job.args),
             "mounts": list(job.mounts),
             "world": layout.ranks,
-            "master": nodes[0]["address"],
+            "id": identity_of(job.name, placement),
+            "master": master_of(job, placement),
             "nodes": len(nodes),
             "gpus_per_node": slots.pop() if len(slots) == 1 else None,
         },
-        "env": [asdict(variable) for variable in job.env],
+        "env": [_variable(variable, variable.value) for variable in job.env if _is_shared(variable)],
         "nodes": nodes,
         "ranks": ranks,
         "layout": {**asdict(layout), "ranks": layout.ranks, "global_batch": layout.global_batch},
@@ -168,13 +175,39 @@ def _segment(nodes: Sequence[NodeShape]) -> int:
     return math.gcd(*(len(list(run)) for _, run in itertools.groupby(node.domain for node in nodes)))
 
 
-def _node(index: int, shape: NodeShape, placement: Placement, *, shared: bool) -> dict[str, Any]:
+def _is_shared(variable: Env) -> bool:
+    """Return False for a variable that only some nodes have."""
+    return bool(variable.value or not variable.value_by_node)
+
+
+def _variable(variable: Env, value: str) -> dict[str, str]:
+    return {"name": variable.name, "value": value, "reason": variable.reason}
+
+
+def _environment_on(variables: Iterable[Env], node: str) -> list[dict[str, str]]:
+    """Return the variables of one node."""
+    return [
+        _variable(variable, variable.value_by_node.get(node, variable.value))
+        for variable in variables
+        if node in variable.value_by_node or _is_shared(variable)
+    ]
+
+
+def _exports(variables: Iterable[Env], node: str) -> str:
+    """Return the assignments, for a shell's ``export``, of the variables in which the node differs; none mostly."""
+    own = ((variable.name, variable.value_by_node.get(node)) for variable in variables)
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in own if value is not None)
+
+
+def _node(index: int, shape: NodeShape, placement: Placement, meeting: Meeting, *, shared: bool) -> dict[str, Any]:
     """Return a node as templates see it; nodes that share an address (ports of one machine) are known by name."""
     own = placement.on(shape.name)
     return {
         "index": index,
         "name": shape.name,
         "address": shape.name if shared else shape.address,
+        "job_address": meeting.address_by_node[shape.name],
+        "login": {"HostName": shape.address, **dict(shape.login)},
         "rack": shape.rack,
         "domain": shape.domain,
         "leaves": list(shape.leaves),

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuops.errors import TemplateError
 from gpuops.placement import Placement
-from gpuops.render.job import Job
+from gpuops.render.job import Job, master_of
 from gpuops.render.rendering import Rendered
 from gpuops.render.target import Target
 
@@ -32,8 +32,9 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "layout": str(layout),
         "order": layout.order,
         "axes": [[axis, getattr(layout, axis)] for axis in layout.order.split("-") if axis != "ep"],
-        "master": placement.nodes[0].address,
+        "master": master_of(job, placement),
         "port": job.port,
+        "chosen_master": job.master,
         "image": job.image,
         "mounts": list(job.mounts),
         "queue": job.queue,

@@ -16,7 +16,7 @@ HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
 _SUFFIX = ".j2"
 _OF_A_JOB = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _SHARED_KEYS = ("rules", "note")
-_KEYS = ("about", "start", "order", "engine", "executable", "like", "instead", *_SHARED_KEYS)
+_KEYS = ("about", "start", "order", "engine", "executable", "port", "like", "instead", *_SHARED_KEYS)
 _ENGINES: tuple[Engine, ...] = ("megatron", "deepspeed", "fsdp", "ddp", "other")
 
 
@@ -33,7 +33,8 @@ class Target:
     """A launch target: its templates by output path, and its description.
 
     ``orders`` are the rank orders that the system can use (empty: any); ``engine`` decides which rules apply. A target
-    that is kept for old code names the one to use ``instead``.
+    that is kept for old code names the one to use ``instead``. ``port`` is that of a system that always uses the
+    same one for its rendezvous; 0 if it takes any.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Target:
     rules: tuple[Rule, ...] = ()
     executable: tuple[str, ...] = ()
     note: str = ""
+    port: int = 0
     instead: str = ""
 
     def summary(self, room: int) -> str:
@@ -115,6 +117,7 @@ def _described(about: YamlNode, name: str, path: Path, origin: str, files: Mappi
         engine=next(e for e in _ENGINES if e == engine),
         rules=(*_rules(shared), *_rules(own)),
         executable=tuple(item.text() for item in says["executable"].list()) if "executable" in says else (),
+        port=says["port"].integer("port", low=1, high=65535) if "port" in says else 0,
         **words,
     )
 

@@ -16,7 +16,7 @@ from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.judging import Finding, Verdict
 from gpuops.judging.common import REACH
 from gpuops.judging.waivers import EXPIRED
-from gpuops.placement import GpuShape, NodeShape, shape_of
+from gpuops.placement import GpuShape, Network, NodeShape, declared_by, shape_of
 from gpuops.probes.host.system import system
 from gpuops.probing import Unknown
 from gpuops.reasons import Objection
@@ -33,6 +33,8 @@ ALL_REDUCE = "all-reduce-bandwidth"
 """The check whose findings a measurement has, too."""
 ALL_RAILS = "rails"
 """The part that a node is, if it was slow with its partners on every rail, in the names of `blamed_figures`."""
+_OF_THE_INVENTORY = frozenset({"login", "job_address", "job_interface"})
+"""The fields of a shape that are not recorded: they are the inventory's, and a login may be private."""
 SHADOW = "shadow "
 """Precedes what a check in shadow found."""
 WAIVED = "waived "
@@ -149,13 +151,13 @@ def _shape(host: Host, facts: Facts) -> dict[str, Any] | None:
     shape = shape_of(host, facts)
     if isinstance(shape, Unknown):
         return None
-    document = asdict(shape)
+    document = {name: value for name, value in asdict(shape).items() if name not in _OF_THE_INVENTORY}
     return {**document, "links": [[*pair, link] for pair, link in shape.links.items()]}
 
 
-def shape_from(document: Mapping[str, Any]) -> NodeShape:
-    """Return the shape of a node from a record."""
-    return NodeShape(
+def shape_from(document: Mapping[str, Any], host: Host) -> NodeShape:
+    """Return the shape of ``host`` from a record; what the inventory says of it may be newer."""
+    shape = NodeShape(
         document["name"],
         document["address"],
         tuple(GpuShape(**gpu) for gpu in document["gpus"]),
@@ -164,7 +166,10 @@ def shape_from(document: Mapping[str, Any]) -> NodeShape:
         document["domain"],
         {(a, b): link for a, b, link in document["links"]},
         document.get("gpu_name", ""),  # an older gpuops did not keep it
+        networks=tuple(Network(**network) for network in document.get("networks", ())),
+        cores=document.get("cores"),
     )
+    return declared_by(host, shape)
 
 
 @record.register

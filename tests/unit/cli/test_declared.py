@@ -13,6 +13,7 @@ from gpuops.cli.place import command as place
 from gpuops.cli.render import command as render
 from gpuops.errors import DocumentError, LayoutError, PatternError
 from gpuops.inventory.declared import declared_gpus
+from gpuops.render import port_of
 
 PRINTS_ITS_WORDS = """#!/bin/bash
 printf '%s\\n' "$CUDA_VISIBLE_DEVICES" "$@"
@@ -50,13 +51,14 @@ def test_torchrun_starts_from_four_files_and_no_cluster(nowhere):
     said = subprocess.run(
         [script], env={"PATH": f"{nowhere}:/usr/bin:/bin"}, capture_output=True, text=True, check=True
     )
+    port = port_of("train", "dp=32", [f"gpu0{number}" for number in (1, 2, 3, 4)])
     assert said.stdout.splitlines() == [
         "0,1,2,3,4,5,6,7",
         "--nnodes=4",
         "--nproc-per-node=8",
         "--node-rank=2",
         "--master-addr=gpu01",
-        "--master-port=29500",
+        f"--master-port={port}",
         "train.py",
         "--lr",
         "1",

@@ -70,6 +70,22 @@ def test_what_is_proposed_is_what_the_others_reach_and_following_it_ends(network
         assert place(network, proposed) == []
 
 
+class OneMachine(Network):
+    """Nodes that ssh reaches at ports of this machine; each is the machine itself, or a container of its own."""
+
+    def connect(self, node, message):
+        return {"failed": {name: "refused" for name in message["to"] if self.own == "container" and name != node}}
+
+
+@pytest.mark.parametrize(("own", "fix"), [("lo", None), ("container", "--rdzv-endpoint=10.0.0.9:29500")])
+def test_loopback_is_a_rendezvous_if_the_nodes_are_found_to_be_one_machine(own, fix):
+    network = OneMachine(ONE_MACHINE, own=own)
+    pool = SimpleNamespace(hosts={name: SimpleNamespace(address="127.0.0.1") for name in "ab"})
+    command = LaunchCommand("torchrun", "torchrun", master="127.0.0.1", rendezvous=TORCHRUN.rendezvous)
+    found = list(Rendezvous(pool, command, network).place())
+    assert [cause.fix for cause in found] == ([fix] if fix else [])
+
+
 def test_nodes_that_have_loopback_alone_are_told_why_nothing_can_be_proposed():
     (cause,) = place(Network({"a": LO, "b": LO}, own="lo"))
     assert cause.fix == "name an address of a that the other nodes reach: it has only that of loopback"

@@ -76,6 +76,6 @@ def test_environment_may_name_the_rendezvous():
     (process, *_) = plan.message(plan.nodes[0], 1.0)["processes"]
     assert process["environment"]["MASTER_ADDR"] == "10.0.0.7"
     assert process["environment"]["MASTER_PORT"] == "29600"
-    assert launch_command(plan).with_rendezvous("n1", 1) == "--env MASTER_ADDR=n1 --env MASTER_PORT=1"
+    assert launch_command(plan).with_rendezvous("n1", 1) == "--master n1 --port 1"
     with pytest.raises(InputError, match='MASTER_PORT is "x", expected a port number'):
         plan_of(job_placement, Job("train.py"), "/srv", {"MASTER_PORT": "x"})

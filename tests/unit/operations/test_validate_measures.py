@@ -8,6 +8,7 @@ import pytest
 from gpuops.catalogue import Catalogue
 from gpuops.collective.fabrics import NEEDS
 from gpuops.facts import Facts
+from gpuops.nodes import Gathered
 from gpuops.operations import burn_in, measure, validate
 from gpuops.operations.health import quick_probes
 from gpuops.probes.host.nvme import nvme_health
@@ -24,7 +25,7 @@ def asked(monkeypatch, tmp_path):
         def gather(probes, **_):
             seen.probes = list(probes)
             facts = {"n1": Facts("n1", dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc), {})}
-            return SimpleNamespace(values=facts, excluded={}, interrupted=False)
+            return Gathered(facts, {})
 
         def measured(kind):
             def load(_work, _request, facts, *_more, **options):

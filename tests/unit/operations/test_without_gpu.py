@@ -67,7 +67,7 @@ def test_validate_says_it_in_one_sentence_and_the_machine_is_not_well(saved):
 
 
 def test_the_report_has_all_facts_and_if_they_are_saved_their_answers(saved):
-    cluster = saved("all: {hosts: {n1: {gpuops_expect: {gpu.count: 0}}}}")
+    cluster = saved("all: {hosts: {n1: {expect: {gpu.count: 0}}}}")
     needed = {probe.name for probe in quick_probes(Catalogue()) if probe.cost == "cheap"}
     report = cluster.validate()
     assert report.facts["n1"].values.keys() >= needed

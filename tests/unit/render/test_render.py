@@ -156,7 +156,7 @@ def test_nodes_that_share_an_address_go_by_their_names(project):
     target = one_file(project, "{% for n in nodes %}{{ n.address }} {% endfor %}{{ job.master }}")
     assert render(target, placed(), Job())[0].text == "addr-n1 addr-n2 addr-n1"
     alike = [replace(node(name), address="127.0.0.1") for name in ("n1", "n2")]
-    assert render(target, place(Layout(dp=8), alike), Job())[0].text == "n1 n2 n1"
+    assert render(target, place(Layout(dp=8), alike), Job())[0].text == "n1 n2 127.0.0.1"
 
 
 def test_a_rule_refuses_with_its_reason(project):

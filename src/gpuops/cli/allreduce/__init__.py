@@ -37,7 +37,7 @@ def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: P
 
     measurement = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save is not None:
-        save_facts(measurement.facts, save, measurement.excluded)
+        save_facts(measurement.facts, save, measurement.excluded, cluster.hosts)
     if svg is not None:
         output = output.with_file(svg, "svg")
     output.publish(

@@ -35,7 +35,7 @@ class Rendezvous:
         """Return what is wrong with the rendezvous; nothing if only the launcher knows it."""
         nodes = list(self._interfaces)
         wrong = causes.rendezvous(self._command, nodes)
-        if wrong:
+        if wrong and not self._is_on_one_machine():
             yield self._cause((), wrong, nodes[0])
             return
         master = self._command.master
@@ -51,6 +51,11 @@ class Rendezvous:
             yield self._cause((node,), f"cannot use the name {master}: {why}", rendezvous_host)
         addresses = {n: address for n, (address, _) in resolved.items() if n not in (rendezvous_host, *lost)}
         yield from self._reached(master, rendezvous_host, addresses)
+
+    def _is_on_one_machine(self) -> bool:
+        """Return True if ssh reaches all nodes at the loopback address of the rendezvous: they may be one machine."""
+        places = {host.address for host in self._pool.hosts.values()}
+        return places == {self._command.master or ""} and "127.0.0.1" in places
 
     def _resolved(self, master: str) -> dict[str, tuple[str, str]]:
         """Return the address to which each node resolves ``master``, or why it leads to no other machine."""
@@ -85,7 +90,12 @@ class Rendezvous:
         to = {node: {rendezvous_host: [address, port, token]} for node, address in addresses.items()}
         messages = {node: {"do": "connect", "to": place, "seconds": LOOK_SECONDS} for node, place in to.items()}
         for node, answer in self._ask(messages).items():
-            if answer["failed"]:
+            if not answer["failed"]:
+                continue
+            if _is_loopback(addresses[node]):
+                why = f"{master} means each node itself, so the nodes cannot find each other"
+                yield self._cause((node,), why, rendezvous_host)
+            else:
                 why = f"cannot connect to {addresses[node]}:{port}: {answer['failed'][rendezvous_host]}"
                 fix = f"open TCP port {port} on {rendezvous_host} for {node}: nft list ruleset"
                 yield Cause("meeting", (node,), why, fix)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuops.errors import LockedError, OutputError, format_count
+from gpuops.inventory import Host
 from gpuops.judging import Check, Finding
 from gpuops.judging.brakes import covers
 from gpuops.operations.health import quick_checks
@@ -41,7 +42,12 @@ def recall(work: Workspace, max_age: float) -> dict[str, Recalled]:
         for node, visit in _visits(work).items()
         if visit.at >= oldest and checks.keys() <= visit.visit.checks.keys() and _still_holds(visit, checks, waived)
     }
-    recalled = {node: Recalled(_shape(v), _fails(v)) for node, v in visits.items() if v.visit.shape or _fails(v)}
+    host_by_name = {host.name: host for host in work.hosts}
+    recalled = {
+        node: Recalled(_shape(v, host_by_name[node]), _fails(v))
+        for node, v in visits.items()
+        if v.visit.shape or _fails(v)
+    }
     if recalled:
         _note(work, [visits[node] for node in recalled])
     return recalled
@@ -88,8 +94,12 @@ def accusations(work: Workspace) -> list[KeptFinding]:
     return [finding for finding in blamed if not _is_set_aside(work, finding)]
 
 
-def _shape(kept: KeptVisit) -> NodeShape | Unknown:
-    return shape_from(kept.visit.shape) if kept.visit.shape else Unknown(f"not known when it failed in run {kept.run}")
+def _shape(kept: KeptVisit, host: Host) -> NodeShape | Unknown:
+    return (
+        shape_from(kept.visit.shape, host)
+        if kept.visit.shape
+        else Unknown(f"not known when it failed in run {kept.run}")
+    )
 
 
 def _still_holds(kept: KeptVisit, checks: Mapping[str, Check], waived: Collection[str]) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuops.probes.numbers import number
+from gpuops.probes.numbers import integer, number
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
@@ -26,7 +26,7 @@ class System:
     """One machine; an empty string or None means not reported. ``numa_nodes`` are CPU lists (``0-55,112-167``) by node.
 
     ``os_id`` and ``os_version`` are os-release's ID and VERSION_ID (``ubuntu``, ``22.04``). ``cpus`` is the number of
-    online processors. ``boot_id`` changes with every boot.
+    online processors, of which a core has ``threads_per_core``. ``boot_id`` changes with every boot.
     """
 
     os_id: str
@@ -44,6 +44,12 @@ class System:
     product: str
     bios_version: str
     virtual: bool
+    threads_per_core: int = 1
+
+    @property
+    def cores(self) -> int | None:
+        """Number of physical cores with an online processor; None if the processors are not known."""
+        return None if self.cpus is None else max(1, self.cpus // self.threads_per_core)
 
 
 def parse_system(text: str) -> System | Unknown:
@@ -71,6 +77,7 @@ def parse_system(text: str) -> System | Unknown:
         product=product,
         bios_version=bios_version,
         virtual=_is_virtual(cpu.get("flags", ""), f"{vendor} {product}", files.get("/sys/hypervisor/type", "")),
+        threads_per_core=_threads_per_core(cpu),
     )
 
 
@@ -89,6 +96,12 @@ def count_cpus(cpulist: str) -> int | None:
     ranges = [_RANGE.fullmatch(part) for part in cpulist.split(",")]
     sizes = [int(r[2] or r[1]) - int(r[1]) + 1 for r in ranges if r]
     return sum(sizes) if len(sizes) == len(ranges) and min(sizes) > 0 else None
+
+
+def _threads_per_core(cpu: Mapping[str, str]) -> int:
+    """Return how many processors share a core of a socket; 1 where the kernel does not say, as on ARM."""
+    siblings, cores = integer(cpu.get("siblings")), integer(cpu.get("cpu cores"))
+    return max(1, siblings // cores) if siblings and cores else 1
 
 
 def _is_virtual(flags: str, maker: str, hypervisor: str) -> bool:
