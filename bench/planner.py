@@ -1,14 +1,17 @@
-"""Errors of predicted step times on a table of published runs: the planner, beside one constant MFU a GPU.
+"""Errors of predicted step times on a table of published runs: the planner, beside constant MFUs and llm-analysis.
 
-    python bench/planner.py TABLE.csv
+    python bench/planner.py TABLE.csv [--llm-analysis peer/bin/python]
 
-Prints the planner's figures with priors only, with whole sources left out of the fit, fitted to the table, and with one
-calibration run a cluster; memory that was refused or caught; and how many layouts a second are computed.
+Prints the planner's figures as `gpuops plan score` does; those of one MFU a GPU, fitted to the table and with each
+source left out; those of llm-analysis, if a Python that has it is named; the memory that was refused or caught; and how
+many layouts a second are computed.
 """
 
+import argparse
+import json
 import pathlib
 import statistics
-import sys
+import subprocess
 import time
 
 import numpy as np
@@ -26,13 +29,62 @@ def line(name, result):
     print(f"{name:38} {result.scored:5} {result.mape:6.1f} {result.median:7.1f} {result.spearman:9.3f} {ranking}")
 
 
-def constant_mfu(runs):
-    """The step times that one MFU a GPU and number format, the median of all runs there, gives."""
-    kind = [(run.cluster.gpu.name, run.training.precision) for run in runs]
-    peak = [run.cluster.gpu.peak_tflops(run.training.precision) * 1e12 * run.cluster.gpus for run in runs]
-    used = [run.model_flops / run.seconds / p for run, p in zip(runs, peak, strict=True)]
-    median = {k: statistics.median(u for u, other in zip(used, kind, strict=True) if other == k) for k in set(kind)}
-    return [run.model_flops / p / median[k] for run, p, k in zip(runs, peak, kind, strict=True)]
+def constant_mfu(runs, *, left_out):
+    """The step times that one MFU gives, the median of all runs on a GPU with a number format.
+
+    If ``left_out``, those of the same source do not count; where there are no others, the median of all GPUs does.
+    """
+
+    def mfu(run):
+        others = [other for other in runs if not left_out or other.source != run.source]
+        like = [used(other) for other in others if _kind(other) == _kind(run)]
+        return statistics.median(like or map(used, others))
+
+    return [run.model_flops / _peak(run) / mfu(run) for run in runs]
+
+
+def used(run):
+    return run.model_flops / run.seconds / _peak(run)
+
+
+def _kind(run):
+    return run.cluster.gpu.name, run.training.precision
+
+
+def _peak(run):
+    return run.cluster.gpu.peak_tflops(run.training.precision) * 1e12 * run.cluster.gpus
+
+
+def llm_analysis(runs, python):
+    """The runs that llm-analysis predicts, and its step times; of an open layout the fastest, as for the planner."""
+    jobs = [job for run in runs for job in _jobs(run)]
+    program = pathlib.Path(__file__).with_name("llm_analysis_times.py")
+    done = subprocess.run([python, program], input=json.dumps(jobs), capture_output=True, text=True, check=True)
+    times = iter(json.loads(done.stdout))
+    best = [min((t for t in [next(times) for _ in _jobs(run)] if t), default=None) for run in runs]
+    found = [(run, seconds) for run, seconds in zip(runs, best, strict=True) if seconds]
+    return [run for run, _ in found], [seconds for _, seconds in found]
+
+
+def same(whole, runs):
+    """The score of `runs` with the predictions that `whole` has of them."""
+    seconds = {each.id: each.predicted_seconds for each in whole.predictions}
+    return score(runs, [seconds[run.id] for run in runs])
+
+
+def _jobs(run):
+    model, cluster, training, c = run.model, run.cluster, run.training, run.candidates
+    names = ("layers", "heads", "hidden", "vocab", "kv_heads", "ffn", "gated")
+    job = {name: getattr(model, name) for name in names} | {
+        "sequence": training.sequence,
+        "flash_attention": training.flash_attention,
+        "memory_gb_per_s": cluster.gpu.memory_gb_per_s,
+        "nvlink_gb_per_s": cluster.nvlink_gb_per_s,
+        "network_gb_per_s": cluster.network_gb_per_s,
+        "tflops": cluster.gpu.peak_tflops(training.precision),
+    }
+    degrees = ("tp", "pp", "dp", "mbs", "chunks", "recompute", "zero", "sequence_parallel")
+    return [{**job, **{name: getattr(c, name)[row].item() for name in degrees}} for row in range(len(c))]
 
 
 def memory_figures(runs):
@@ -64,13 +116,18 @@ def speed(run):
     print(f"layouts a second: {1e5 / (both - start):,.0f} step times, {1e5 / (end - start):,.0f} with memory")
 
 
-def main(path):
+def main(path, python):
     table = read_table(pathlib.Path(path).read_text(), path)
     (runs, _), (experts, _) = scorable(table), scorable(table, experts=True)
     print(f"{'dense models':38} {'runs':>5} {'MAPE %':>6} {'median':>7} {'Spearman':>9} {'regret':>6} {'tau':>6}")
     for kind, way in WAYS.items():
         line(f"planner, {way.about}", scored(runs, kind))
-    line("one MFU a GPU, fitted to the table", score(runs, constant_mfu(runs)))
+    line("one MFU a GPU, source left out", score(runs, constant_mfu(runs, left_out=True)))
+    line("one MFU a GPU, fitted to the table", score(runs, constant_mfu(runs, left_out=False)))
+    if python:
+        known, seconds = llm_analysis(runs, python)
+        line("llm-analysis, FLOPs efficiency 0.5", score(known, seconds))
+        line("planner, without the source, the same", same(scored(runs, "left-out"), known))
     if experts:
         line("mixtures of experts, priors only", scored(experts, "priors"))
     memory_figures(table.runs)
@@ -78,4 +135,8 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("table")
+    parser.add_argument("--llm-analysis", dest="python", help="a Python that has llm-analysis")
+    arguments = parser.parse_args()
+    main(arguments.table, arguments.python)

@@ -32,6 +32,7 @@ from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
 from gpuops.lab.faults.catalogue import FAULTS
+from gpuops.planner.rules import RULES
 from gpuops.planner.strategies import STRATEGIES
 from gpuops.render import abridged
 from gpuops.report.checks import applies_to
@@ -55,6 +56,12 @@ def strategies() -> Iterator[str]:
     for each in STRATEGIES:
         use = "" if each.training else " (inference only)"
         yield f"| {each.name}{use} | {', '.join(each.aliases)} | {each.changes} | {each.note} |"
+
+
+def guide_rules() -> Iterator[str]:
+    """Yield the table of the guide's rules, with the strategies that each recommends, the first first."""
+    yield from ("| rule | what it says | recommends |", "|---|---|---|")
+    yield from (f"| {rule.name} | {rule.text} | {', '.join(rule.recommends)} |" for rule in RULES)
 
 
 def layers() -> Iterator[str]:
@@ -369,7 +376,7 @@ _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
     for made in (
         *(layers, verbs, node_options, checks, catalogue, profiles, published, probes, texts, faults, false_drains),
-        *(launch_targets, tasks, playbooks, promises, strategies),
+        *(launch_targets, tasks, playbooks, promises, strategies, guide_rules),
     )
 }
 

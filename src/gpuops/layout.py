@@ -170,7 +170,11 @@ Engine = Literal["megatron", "deepspeed", "fsdp", "ddp", "other"]
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Sizes of a transformer that a layout must divide; 0 if the configuration does not contain the value."""
+    """Sizes of a transformer that a layout must divide; 0 if the configuration does not contain the value.
+
+    ``is_llama`` is set for a model of Llama's architecture: RMSNorm, SwiGLU, rotary positions of ``rope_base`` (0: not
+    in the configuration), linear layers without bias. The output layer of a model that ``is_tied`` is its embedding.
+    """
 
     name: str = ""
     layers: int = 0
@@ -180,6 +184,9 @@ class ModelSpec:
     ffn: int = 0
     vocab: int = 0
     sequence: int = 0
+    is_llama: bool = False
+    rope_base: int = 0
+    is_tied: bool = False
 
 
 _CONFIG_KEYS = {
@@ -193,11 +200,14 @@ _CONFIG_KEYS = {
 }
 
 
+_MOST_ROPE_BASE = 1e12
+
+
 def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
     """Read the model from a Hugging Face ``config.json``; raise `LayoutError` for a value that is not a number."""
     text = config.get("text_config")  # multimodal models have the language model's numbers here
     config = {**config, **text} if isinstance(text, Mapping) else config
-    numbers: dict[str, int] = {}
+    numbers: dict[str, Any] = {}
     for field, keys in _CONFIG_KEYS.items():
         key, value = next(((key, config[key]) for key in keys if config.get(key) is not None), (keys[0], 0))
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -205,7 +215,18 @@ def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
         numbers[field] = value
     numbers["kv_heads"] = numbers["kv_heads"] or numbers["heads"]
     numbers["ffn"] = numbers["ffn"] or 4 * numbers["hidden"]
-    return ModelSpec(name or str(config.get("model_type", "")), **numbers)
+    spec = ModelSpec(name or str(config.get("model_type", "")), **_architecture(config))
+    return replace(spec, **numbers)
+
+
+def _architecture(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of Llama's architecture; none for a variant with biases or another activation."""
+    is_llama = config.get("model_type") == "llama" and config.get("hidden_act", "silu") == "silu"
+    if not is_llama or config.get("attention_bias") or config.get("mlp_bias"):
+        return {}
+    base = config.get("rope_theta", 0)
+    rope_base = int(base) if isinstance(base, (int, float)) and 0 < base < _MOST_ROPE_BASE else 0
+    return {"is_llama": True, "rope_base": rope_base, "is_tied": config.get("tie_word_embeddings") is True}
 
 
 def rule_violations(

@@ -371,7 +371,7 @@ BLOOM = {"n_layer": 70, "n_embed": 14336, "num_attention_heads": 112, "vocab_siz
 @pytest.mark.parametrize(
     ("config", "model"),
     [
-        (LLAMA, ModelSpec("llama", 80, 8192, 64, 8, 28672, 128256, 131072)),
+        (LLAMA, ModelSpec("llama", 80, 8192, 64, 8, 28672, 128256, 131072, is_llama=True)),
         (GPT2, ModelSpec("gpt2", 48, 1600, 25, 25, 6400, 50257, 1024)),
         (BLOOM, ModelSpec("", 70, 14336, 112, 112, 57344, 250880, 0)),
         ({"model_type": "mllama", "text_config": {**LLAMA, "model_type": "text"}, "hidden_size": 1}, None),

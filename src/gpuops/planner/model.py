@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -205,7 +206,8 @@ def from_sizes(sizes: Mapping[str, int], name: str = "") -> TransformerSpec:
     """Return a decoder from ``params`` (number of parameters) or ``layers`` and ``hidden``, and any other size.
 
     Only with ``params``, the shape is the usual one: hidden = 128 · layers, heads of 128 units, and a gated
-    feed-forward block as Llama's. With ``layers`` too, ``params`` decides the hidden size.
+    feed-forward block as Llama's. From a billion parameters on, 8 divides the heads and 4 the layers, so that there are
+    degrees of parallelism. With ``layers`` too, ``params`` decides the hidden size.
     """
     known = {"params", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "sequence"}
     if unknown := sizes.keys() - known:
@@ -252,10 +254,27 @@ def _depth_and_width(sizes: Mapping[str, int], vocab: int) -> tuple[int, int]:
         raise LayoutError("the size of the model is unknown: give its parameters, or its layers and hidden units")
     if hidden:
         return _depth(params, vocab, hidden), hidden
+    if not layers and params >= _DIVISIBLE_FROM:
+        return _divisible(params, vocab)
     shapes = [(layers or _depth(params, vocab, 128 * width), 128 * width) for width in range(1, 513)]
     if layers:
         return min(shapes, key=lambda shape: abs(12 * shape[0] * shape[1] ** 2 + 2 * vocab * shape[1] - params))
     return min(shapes, key=lambda shape: abs(shape[1] - 128 * shape[0]))
+
+
+_DIVISIBLE_FROM = 10**9
+
+
+def _divisible(params: int, vocab: int) -> tuple[int, int]:
+    """Return layers and hidden units that parallelism can divide, close to ``params`` and to the usual proportions."""
+
+    def distance(shape: tuple[int, int]) -> float:
+        layers, hidden = shape
+        size = 12 * layers * hidden**2 + 2 * vocab * hidden
+        return 2 * abs(math.log(size / params)) + abs(math.log(hidden / (128 * layers))) / 4
+
+    widths = range(1024, 65537, 1024)
+    return min(((max(4, 4 * round(_depth(params, vocab, hidden) / 4)), hidden) for hidden in widths), key=distance)
 
 
 def _depth(params: int, vocab: int, hidden: int) -> int:

@@ -6,7 +6,7 @@ the system can train a Hugging Face model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,3 +187,19 @@ def exchange_bytes(strategy: str, gradient_bytes: float, output_bytes: float, gp
         "losses": others * output_bytes,
         "gradients": others * gradient_bytes,
     }
+
+
+def zero_shards(layers: Mapping[str, Sequence[str]], gpus: int) -> list[dict[str, tuple[str, ...]]]:
+    """Return which parameters of each layer each of ``gpus`` GPUs keeps with ZeRO 3: a slice of every layer.
+
+    Vertical model parallelism gives a GPU whole layers instead. Raise `LayoutError` if a layer is not divisible; the
+    systems themselves pad it.
+    """
+    for name, parameters in layers.items():
+        if gpus < 1 or len(parameters) % gpus:
+            raise LayoutError(f"{name}: {len(parameters)} parameters cannot be shared by {gpus} GPUs")
+    sizes = {name: len(parameters) // gpus for name, parameters in layers.items()}
+    return [
+        {name: tuple(layers[name][gpu * size : (gpu + 1) * size]) for name, size in sizes.items()}
+        for gpu in range(gpus)
+    ]

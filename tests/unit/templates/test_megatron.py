@@ -6,7 +6,7 @@ import pytest
 
 from gpuops.document import parse
 from gpuops.errors import TemplateError
-from gpuops.layout import ModelSpec, parse_layout
+from gpuops.layout import ModelSpec, parse_layout, read_model
 from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.render import Job, find_target, lint, render
 
@@ -121,3 +121,33 @@ def test_accelerate_is_told_what_it_would_presume():
 def test_our_check_knows_every_key_that_accelerate_is_reported():
     placement = placed("dp=4,tp=2,zero=1,recompute=full")
     assert not list(lint(render(find_target("accelerate-megatron"), placement, Job()), placement))
+
+
+@pytest.mark.parametrize(
+    ("words", "overlaps"),
+    [
+        ("dp=4,tp=2,zero=1", {"--overlap-grad-reduce", "--overlap-param-gather"}),
+        ("dp=4,tp=2", {"--overlap-grad-reduce"}),  # the other needs the distributed optimizer
+        ("dp=8,zero=3", set()),  # Megatron-FSDP overlaps by itself
+        ("dp=1,tp=8,zero=1", set()),
+    ],
+)
+def test_what_a_data_parallel_job_sends_overlaps(words, overlaps):
+    assert {word for word in make("megatron-lm", placed(words)).split() if word.startswith("--overlap")} == overlaps
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"rope_theta": 500000.0}, "rope --rotary-base 500000 \\\n  --untie-embeddings-and-output-weights "),
+        ({"tie_word_embeddings": True}, "--position-embedding-type rope \\\n  --bf16"),
+        ({"mlp_bias": True}, None),
+        ({"model_type": "gpt2"}, None),
+        ({"hidden_act": "gelu"}, None),
+    ],
+)
+def test_a_llama_is_told_by_its_architecture(more, expected):
+    sizes = {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "intermediate_size": 14336}
+    text = make("megatron-lm", placed("dp=8"), model=read_model({"model_type": "llama", **sizes, **more}))
+    assert ("--swiglu --normalization RMSNorm --disable-bias-linear " in text) is (expected is not None)
+    assert expected is None or expected in text
