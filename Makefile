@@ -9,6 +9,8 @@ PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.
 SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod iproute2 pdsh openmpi-bin mpich \
 	munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd iperf3 gcc libc6-dev \
 	systemd-container debootstrap apt-utils gnupg vagrant nftables ipmitool openipmi
+LIGHTNING := lightning==2.6.6 pytorch-lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 \
+	jsonargparse==4.53.0 typeshed-client==2.15.0 importlib-resources==7.1.0 docstring-parser==0.18.0
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test real promises fuzz kills soak format lint types check wheel sbom audit docs bench system ground clean
@@ -91,7 +93,7 @@ clean:      ## remove all that these targets made
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # With GPUOPS_CI=1 nothing may be skipped, so what the tests can use is installed first; that takes root and apt.
-# Amazon's SDK pins other versions of what gpuops and its tests need, so it has an environment of its own.
+# Some libraries pin other versions of what gpuops and its tests need, so they have environments of their own.
 system:
 	@if [ "$$GPUOPS_CI" = 1 ]; then \
 		export DEBIAN_FRONTEND=noninteractive; \
@@ -102,7 +104,12 @@ ground: system
 	@if [ "$$GPUOPS_CI" = 1 ]; then \
 		$(PIP) --editable '.[launch]' \
 		&& $(BIN)/python -m venv .venv/sagemaker \
-		&& .venv/sagemaker/bin/python -m pip install --quiet --disable-pip-version-check sagemaker==2.257.7; \
+		&& .venv/sagemaker/bin/python -m pip install --quiet --disable-pip-version-check sagemaker==2.257.7 \
+		&& $(BIN)/python -m venv .venv/skypilot \
+		&& .venv/skypilot/bin/python -m pip install --quiet --disable-pip-version-check skypilot==0.14.1 \
+		&& $(BIN)/python -m venv .venv/dstack \
+		&& .venv/dstack/bin/python -m pip install --quiet --disable-pip-version-check dstack==0.22.5 \
+		&& $(PIP) --target .venv/lightning --upgrade --no-deps $(LIGHTNING); \
 	fi
 
 .venv/lab.stamp .venv/test.stamp .venv/release.stamp: .venv/%.stamp: pyproject.toml

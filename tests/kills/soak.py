@@ -29,7 +29,7 @@ COMMANDS = (
     ("run", "all", "--", "uname -r"),
     ("provision", "p.yml"),
     ("provision", "p.yml", "--check"),
-    ("place", "dp=all", "--from", "saved"),
+    ("place", "--layout", "dp=all", "--from", "saved"),
     ("state", "list"),
     ("drain", "gpu01", "--reason", "soak"),
     ("admit", "gpu01", "--force"),
@@ -113,6 +113,9 @@ class Soak:
         samples = self.samples[_WARM_UP:]
         fifth = max(1, len(samples) // 5)
         sys.stdout.write(f"{self.commands} commands, {self.runs} validations in one process\n")
+        for words, code in self.codes.items():
+            if code:
+                sys.stdout.write(f"{' '.join(words)} ends with {code} each time\n")
         for key in samples[0]:
             before, after = (statistics.median(each[key] for each in part)
                              for part in (samples[fifth : 2 * fifth] or samples, samples[-fifth:]))  # fmt: skip

@@ -64,7 +64,7 @@ class JobRun(Result):
 
     ``asserted`` are the ranks that reported themselves in their seats, ``misplaced`` those elsewhere, each with what is
     wrong. ``lost`` are the nodes that could not be reached or were lost; ``left`` holds, by node, the processes that
-    survive even SIGKILL, with their kernel states. ``submitted`` is the answer of sbatch or kubectl.
+    survive even SIGKILL, with their kernel states. ``submitted`` is the answer of sbatch, kubectl, flux or qsub.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.job/1"

@@ -19,7 +19,7 @@ from gpuops.render.target import Target
 SILENCE_SECONDS = 60.0
 """A node that hears nothing from gpuops for so long ends its part of the job, and so does gpuops the other way; our own
 choice: nodes whose cores are all busy with a job's start may be silent for some seconds."""
-_SUBMITTED_BY = ("sbatch", "kubectl")
+_SUBMITTED_BY = ("sbatch", "kubectl", "flux", "qsub")
 DIRECT = Target("direct", Path(), "built-in", {}, about="Each rank is started by gpuops itself.")
 """The target of a job without launch files."""
 

@@ -210,3 +210,13 @@ def test_a_plan_of_these_nodes_is_saved_and_placed_on_them(project):
     assert placed.exit_code == 0, placed.output
     nodes = {rank["node"] for rank in json.loads(placed.stdout)["ranks"]}
     assert nodes == {"gpu01", "gpu03"}
+
+
+def test_a_plan_for_different_gpus_is_refused_in_one_sentence(project):
+    for name, gpu in (("gpu01", "NVIDIA H100 80GB HBM3"), ("gpu03", "NVIDIA A100-SXM4-80GB")):
+        save(project / "facts", name, smi_text(f"<product_name>{gpu}</product_name>"), topo_text())
+    words = ["plan", "-i", "prod.yml", "--from", "facts", "-l", "gpu01,gpu03", "--params", "1B"]
+    message = str(CliRunner().invoke(program, words, standalone_mode=False).exception)
+    assert "the nodes have different GPUs (1 node with NVIDIA H100 80GB HBM3, 1 node with NVIDIA A100" in message
+    assert "choose those of one type with --limit" in message
+    assert "\n" not in message

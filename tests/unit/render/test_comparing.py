@@ -39,10 +39,10 @@ def launch_of(name):
     """The files of a target for the first layout that it takes."""
     target = targets()[name]
     order = target.orders[0] if target.orders else "tp-cp-ep-dp-pp"
-    for rack, text in itertools.product(("", "rack1"), LAYOUTS):  # most take nodes without NVLink between them
+    for image, rack, text in itertools.product(("", "img:1"), ("", "rack1"), LAYOUTS):  # most take the first
         layout = parse_layout(text, order)
         placement = place(layout, [node("n1", rack), node("n2", rack)][: max(1, layout.ranks // 8)], force=True)
-        job = Job("train.py", ("--lr=1",), env=environment_of(placement, target.engine))
+        job = Job("train.py", ("--lr=1",), env=environment_of(placement, target.engine), image=image)
         try:
             return launch_for(target, placement, job)
         except GpuopsError:

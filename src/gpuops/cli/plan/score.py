@@ -19,7 +19,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
     type=click.Choice(["left-out", "priors", "one-run", "fitted", "calibrated"]),
     default="left-out",
     show_default=True,
-    help="The first line, and the only one in JSON; see below.",
+    help="The first line, and the only one in JSON; see above.",
 )
 @click.option("--calibration", type=_file, metavar="FILE", help="Score the constants of this calibration instead.")
 @click.option("--experts", is_flag=True, help="Score the mixtures of experts instead of the dense models.")
