@@ -83,7 +83,7 @@ def test_a_check_complains_of_what_lies_there_and_writes_nothing(render, tmp_pat
         file.write("# a comment\n")
     done = render("-t", "deepspeed", "--check")
     assert done.returncode == 1
-    assert done.stdout.startswith("launch/.deepspeed_env:3: expected NAME=VALUE")
+    assert done.stdout.startswith("launch/.deepspeed_env:4: expected NAME=VALUE")
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,8 @@ def test_each_node_is_told_its_own_names_and_threads():
     own = "NCCL_IB_HCA==mlx5_4,mlx5_5 NCCL_SOCKET_IFNAME==ibp3s0 GLOO_SOCKET_IFNAME=ibp3s0"
     assert f"\n1) export {own} ;;\nesac\n" in text
     assert "GLOO_SOCKET_IFNAME" not in exported(text), "no name is right on both"
+    (pbs,) = rendered("pbs", one, two).values()
+    assert f"n2) index=1; export CUDA_VISIBLE_DEVICES=0,1 {own} ;;\n" in pbs
 
 
 @pytest.mark.parametrize("target", ["slurm", "openmpi", "mpich"])
