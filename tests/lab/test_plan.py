@@ -3,6 +3,8 @@
 import datetime as dt
 import json
 import re
+import tempfile
+from pathlib import Path
 
 import pytest
 from tests.program import run_gpuops
@@ -93,3 +95,78 @@ def test_nodes_that_were_validated_a_moment_ago_are_not_asked_again(gpuops, plan
     fresh, err = plan("--fresh")
     assert "using run" not in err
     assert recalled == fresh
+
+
+SCRIPT = """
+import os
+gpu = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[int(os.environ["LOCAL_RANK"])]
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "on GPU", gpu, flush=True)
+"""
+
+
+@pytest.fixture
+def job():
+    """Return a directory with a script that prints its seat; the user of the hosts can read it."""
+    with tempfile.TemporaryDirectory(prefix="gpuops-job-") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "train.py").write_text(SCRIPT)
+        (Path(folder) / "train.py").chmod(0o644)
+        yield Path(folder)
+
+
+TORCHRUN = """#!/usr/bin/python3
+import os, subprocess, sys
+options = dict(word[2:].split("=") for word in sys.argv[1:] if word.startswith("--"))
+nodes, each, node = (int(options[name]) for name in ("nnodes", "nproc-per-node", "node-rank"))
+words = ["/usr/bin/python3", *(word for word in sys.argv[1:] if not word.startswith("--"))]
+seat = lambda local: {"RANK": str(node * each + local), "LOCAL_RANK": str(local), "WORLD_SIZE": str(nodes * each)}
+ranks = [subprocess.Popen(words, env={**os.environ, **seat(local)}) for local in range(each)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+@pytest.fixture
+def torchrun(job):
+    """Return the option with which hosts find a stand-in for torchrun, which starts the ranks of a node as it does."""
+    program = job / "bin" / "torchrun"
+    program.parent.mkdir()
+    program.write_text(TORCHRUN)
+    program.chmod(0o755)
+    return ("--env", f"PATH={program.parent}:/usr/bin:/bin")
+
+
+@pytest.mark.long
+def test_from_the_check_to_the_job_and_again_with_a_slow_rail(gpuops, plan, plant, job, torchrun):
+    """Validate, measure, plan, place, render and launch, each from what the step before left; then a rail gets slow."""
+    layout = ("--layout", job / "layout.yml", "--max-age", "1h")
+    assert gpuops("validate").returncode == 0
+    assert gpuops("allreduce", "--scope", "rail").returncode == 0
+    planned, err = plan("--save", job / "layout.yml", "--max-age", "1h")
+    assert "using run 1 of validate for 3 nodes (" in err
+    assert planned["cluster"]["sources"]["network_gb_per_s"] == "measured here: median of 24 pairs"
+    placed = json.loads(gpuops("place", *layout, "--json").stdout)
+    assert placed["layout"] == planned["layouts"][0]["layout"]
+    seats = {rank["rank"]: (rank["node"], rank["gpu"]) for rank in placed["ranks"]}
+    assert len(seats) == planned["cluster"]["gpus"] == 24
+    groups = placed["groups"]["tp"]
+    assert all(len({seats[rank][0] for rank in group}) == 1 for group in groups), "tp groups stay inside a node"
+    rendered = gpuops("render", "-t", "torchrun", *layout, "-o", job / "launch", "--", job / "train.py")
+    assert rendered.returncode == 0, rendered.stderr
+    ran = gpuops("launch", job / "launch", "--no-preflight", *torchrun, "--logs", job / "logs")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "24 of 24 ranks asserted" in ran.stdout
+    told = "".join(log.read_text() for log in sorted((job / "logs").iterdir()))
+    found = {int(rank): int(gpu) for rank, gpu in re.findall(r"rank (\d+) of 24 on GPU (\d+)", told)}
+    assert found == {rank: gpu for rank, (_, gpu) in seats.items()}
+    plant("gpu02:mlx5_3:slow-duplex=35")
+    gpuops("allreduce", "--scope", "rail")
+    slow, _ = plan("--include-unhealthy", "--max-age", "1h", "--against", planned["layouts"][0]["layout"])
+    (price,) = slow["prices"]
+    (same,) = slow["compared"]
+    rate = price["gb_per_s"] / price["expected_gb_per_s"]
+    assert slow["cluster"]["network_gb_per_s"] == pytest.approx(rate * planned["cluster"]["network_gb_per_s"], rel=0.05)
+    assert same["estimate"]["step_seconds"] > planned["layouts"][0]["step_seconds"]
+    without, err = plan("--max-age", "1h")
+    assert "blamed mlx5_3" in err
+    assert without["cluster"]["gpus"] == 16
+    assert without["layouts"][0]["step_seconds"] > planned["layouts"][0]["step_seconds"]

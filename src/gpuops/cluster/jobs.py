@@ -53,6 +53,7 @@ class Jobs(Calls):
         explain: bool = False,
         top: int = 5,
         all_nodes: bool = False,
+        calibration: Path | None = None,
         facts: Mapping[str, Facts] | None = None,
         max_age: float = 600.0,
         days: float | None = None,
@@ -69,7 +70,7 @@ class Jobs(Calls):
         asked = replace(job, strategy=strategy, why_not=why_not, against=against, explain=explain)
         asked = replace(asked, top=top, all_nodes=all_nodes, facts=facts, max_age=max_age, days=days, tokens=tokens)
         asked = replace(asked, checkpoint_seconds=checkpoint_seconds, restart_seconds=restart_seconds)
-        return self.ask(replace(asked, repair_seconds=repair_seconds))
+        return self.ask(replace(asked, repair_seconds=repair_seconds, calibration=calibration))
 
     def place(
         self,

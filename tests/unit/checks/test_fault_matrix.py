@@ -5,6 +5,7 @@ import os
 import random
 
 import pytest
+from tests import lab_facts
 from tests.unit.checks.lab_node import CHECKS, facts_of
 from tests.unit.lab.test_faults import VALUES
 
@@ -86,6 +87,14 @@ OVER_TIME = {"counters-over-time", "drift", "lemon", "readings-agree"}
 
 def test_every_check_has_a_fault_that_it_names():
     assert set(discover()) - {check for fault in FAULTS for check in fault.found_by} == UNDER_LOAD | OVER_TIME
+
+
+@pytest.mark.parametrize("machine", names())
+def test_a_healthy_machine_shows_nothing_at_level_standard(machine):
+    verdicts = lab_facts.judged(machine)
+    assert not lab_facts.findings(verdicts)
+    assert sum(v.status == "pass" for v in verdicts.values()) > 20
+    assert {c.name for c in discover().values() if c.scope == "node" and c.level == "standard"} <= verdicts.keys()
 
 
 @pytest.mark.parametrize("machine", MACHINES)

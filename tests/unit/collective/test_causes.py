@@ -234,3 +234,22 @@ def test_a_place_that_is_every_node_itself_is_none(master):
     command = LaunchCommand("deepspeed", "deepspeed", master=master, rendezvous="--master_addr={master}")
     assert "each node itself" in causes.rendezvous(command, ["a", "b"])
     assert not causes.rendezvous(command, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "why"),
+    [
+        ("torchrun --nproc-per-node=8 t.py", {"shm_bytes": 64 << 20}, "/dev/shm, which has 64 MiB"),
+        ("torchrun t.py", {"shm_bytes": 64 << 20}, "/dev/shm, which has 64 MiB"),  # as many as there are GPUs
+        ("torchrun --nproc-per-node=1 t.py", {"shm_bytes": 64 << 20}, None),
+        ("torchrun --nproc-per-node=8 t.py", {"shm_bytes": 16 << 30, "open_files": 1024}, None),
+        ("torchrun --nproc-per-node=8 t.py", {"open_files": 200}, "only 200 files, for a connection to each rank (272"),
+        ("torchrun --nproc-per-node=400 t.py", {"open_files": 1024}, "only 1024 files"),
+        ("torchrun --nproc-per-node=8 t.py", {}, None),  # not known
+    ],
+)
+def test_limits_that_ranks_run_into_are_named(words, own, why):
+    surveys = {"n1": JobEnvironment(**own), "n2": JobEnvironment(shm_bytes=32 << 30, open_files=1 << 20)}
+    found = list(causes.limits(read_command(words.split(), str, {}), surveys))
+    assert [cause.nodes for cause in found] == ([("n1",)] if why else [])
+    assert why is None or why in found[0].why

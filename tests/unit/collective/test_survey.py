@@ -87,3 +87,14 @@ def test_files_that_are_not_there_are_named(tmp_path):
     found = ask(by_ssh("sh", [str(there), f"{tmp_path}/a b.py"]))
     assert found.missing == (f"{tmp_path}/a b.py",)
     assert found.program
+
+
+def test_the_limits_are_those_of_the_session_itself():
+    question = by_ssh("sh")
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 321 && exec "$@"', "sh", *question.words], capture_output=True, text=True, check=True
+    )
+    found = parse_survey(done.stdout)
+    assert found.open_files == 321
+    if shutil.which("df"):
+        assert found.shm_bytes == shutil.disk_usage("/dev/shm").total

@@ -34,6 +34,12 @@ PreflightTest = Literal[
 ]
 
 
+SHM_BYTES = 128 << 20
+"""The least size of /dev/shm; our own choice: twice a container's default, which does not suffice for eight GPUs."""
+_OTHER_FILES = 256
+"""Files that a Python process with CUDA has open beside the connections; our own choice."""
+
+
 @dataclass(frozen=True)
 class Cause:
     """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself."""
@@ -194,6 +200,27 @@ def memory(surveys: Mapping[str, JobEnvironment], with_rdma: Collection[str]) ->
     if short:
         fix = "* - memlock unlimited   in /etc/security/limits.d/memlock.conf of these nodes; then log in again"
         yield Cause("memlock", tuple(short), f"the job can lock only {min(short.values()) >> 10} KiB of memory", fix)
+
+
+def limits(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
+    """Check that ranks can share memory on a node, and that the first can hold a connection to each of the others.
+
+    NCCL's ranks on one node exchange data through /dev/shm, of which a container has 64 MiB by default (NCCL's
+    documentation, "Shared memory"). The TCPStore of rank 0 keeps one open connection for each rank.
+    """
+    sizes = {node: own.shm_bytes for node, own in surveys.items() if own.shm_bytes is not None}
+    small = {node: size for node, size in sizes.items() if size < SHM_BYTES}
+    if small and command.per_node != 1:
+        fix = "mount -o remount,size=50% /dev/shm   on these nodes; in a container: --shm-size=16g"
+        why = f"the ranks of a node exchange data through /dev/shm, which has {min(small.values()) >> 20} MiB"
+        yield Cause("environment", tuple(small), why, fix)
+    needed = len(surveys) * (command.per_node or 1) + _OTHER_FILES
+    files = {node: own.open_files for node, own in surveys.items() if own.open_files is not None}
+    few = {node: limit for node, limit in files.items() if limit < needed}
+    if few:
+        fix = "* - nofile 1048576   in /etc/security/limits.d/nofile.conf of these nodes; then log in again"
+        why = f"a process may open only {min(few.values())} files, for a connection to each rank ({needed} needed)"
+        yield Cause("environment", tuple(few), why, fix)
 
 
 def interfaces(

@@ -7,12 +7,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuops.probes.numbers import integer
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 
 _SECONDS = 45.0
 _SCRIPT = r"""
 cat /proc/self/limits | sed -n 's/^Max locked memory *\([^ ]*\) .*/memlock \1/p'
+cat /proc/self/limits | sed -n 's/^Max open files *\([0-9]*\) .*/nofile \1/p'
+df -Pk /dev/shm 2>/dev/null | sed -n 's/^[^ ]* *\([0-9]*\) .*\/dev\/shm$/shm \1/p'
 env | sed -n 's/^\(NCCL_[A-Z0-9_]*=\)/env \1/p'
 cat /etc/nccl.conf "$HOME/.nccl.conf" 2>/dev/null | sed -n 's/^ *\(NCCL_[A-Z0-9_]*=\)/conf \1/p'
 program=$1
@@ -43,6 +46,7 @@ echo end
 class JobEnvironment:
     """What the survey found; an empty string means none. ``memlock_bytes`` is None if there is no limit.
 
+    ``open_files`` is the soft limit of open files, and ``shm_bytes`` the size of /dev/shm; None if not known.
     ``environment`` holds the NCCL variables of a plain session, including those of nccl.conf. ``missing`` are the files
     of the job that this user does not find there.
     """
@@ -55,6 +59,8 @@ class JobEnvironment:
     memlock_bytes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     missing: tuple[str, ...] = ()
+    open_files: int | None = None
+    shm_bytes: int | None = None
 
 
 def by_ssh(program: str, files: Sequence[str] = ()) -> Command:
@@ -99,4 +105,6 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
         memlock_bytes=None if lock == "unlimited" else int(lock),
         environment={name: value for name, _, value in settings},
         missing=tuple(value for name, _, value in lines if name == "missing"),
+        open_files=integer(values.get("nofile")),
+        shm_bytes=kib << 10 if (kib := integer(values.get("shm"))) is not None else None,
     )

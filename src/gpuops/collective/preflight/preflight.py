@@ -91,7 +91,8 @@ class Preflight:
         self._check_gpus(facts)
         rails = {name: _up(own) for name, own in facts.items()}
         with_rdma = [name for name, ports in rails.items() if ports]
-        self.log.add("environment", causes.environment(self.command, surveys), _versions(surveys))
+        of_programs, of_limits = causes.environment(self.command, surveys), causes.limits(self.command, surveys)
+        self.log.add("environment", [*of_programs, *of_limits], _versions(surveys))
         self.log.add("memlock", causes.memory(surveys, with_rdma), "" if with_rdma else "no RDMA on the nodes")
         settings = {name: {**own.environment, **self.command.environment} for name, own in surveys.items()}
         self._check_rendezvous(settings)
