@@ -8,7 +8,7 @@ import pytest
 
 from gpuops.facts import Facts
 from gpuops.layout import parse_layout
-from gpuops.placement import GpuShape, Network, NodeShape, meeting_of, place
+from gpuops.placement import GpuShape, NodeNetwork, NodeShape, meeting_of, place
 from gpuops.placement.network import networks_of
 from gpuops.probes.network.addresses import Address
 from gpuops.probes.network.gids import Gid
@@ -21,7 +21,7 @@ LINKS = {(0, 1): "NV18", (1, 0): "NV18"}
 
 def node(name, *networks, address=None, **more):
     number = name[1:]
-    own = tuple(Network(net, interface, at.format(number), fabric) for net, interface, at, fabric in networks)
+    own = tuple(NodeNetwork(net, interface, at.format(number), fabric) for net, interface, at, fabric in networks)
     return NodeShape(name, address or f"10.0.0.{number}", GPUS, (), None, name, LINKS, networks=own, **more)
 
 
@@ -121,7 +121,7 @@ GUID = "0c42:a103:005e:a1b2"
 def test_an_interface_belongs_to_the_fabric_by_its_name_or_its_guid(listed, gid, is_fabric):
     now = dt.datetime.now(dt.timezone.utc)
     facts = Facts("n1", now, {"addresses": (listed, Address("docker0", "172.17.0.1", "172.17.0.0/16")), "gids": (gid,)})
-    assert networks_of(facts, {"mlx5_0"}) == (Network("10.1.0.0/16", listed.interface, "10.1.0.1", is_fabric),)
+    assert networks_of(facts, {"mlx5_0"}) == (NodeNetwork("10.1.0.0/16", listed.interface, "10.1.0.1", is_fabric),)
     assert networks_of(Facts("n1", now, {"addresses": Unknown("no ip")}), ()) == ()
 
 

@@ -2,7 +2,7 @@
 
 from gpuops.placement.choice import place, usable_gpus
 from gpuops.placement.meeting import Meeting, meeting_of
-from gpuops.placement.network import Network
+from gpuops.placement.network import NodeNetwork
 from gpuops.placement.placement import Link, Placement, Rank
 from gpuops.placement.shape import (
     SHAPE_PROBES,
@@ -23,7 +23,7 @@ __all__ = [
     "Link",
     "LinkSpeeds",
     "Meeting",
-    "Network",
+    "NodeNetwork",
     "NodeShape",
     "Placement",
     "Rank",

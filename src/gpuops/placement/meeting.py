@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuops.placement.network import Network
+from gpuops.placement.network import NodeNetwork
 from gpuops.placement.shape import NodeShape
 
 
@@ -40,7 +40,7 @@ def meeting_of(nodes: Sequence[NodeShape]) -> Meeting:
     return _as_for_ssh(nodes)
 
 
-def _common(nodes: Sequence[NodeShape]) -> list[dict[str, Network]]:
+def _common(nodes: Sequence[NodeShape]) -> list[dict[str, NodeNetwork]]:
     """Return the networks in which every node has an address of its own, in the order of the first node."""
     by_node = {node.name: {own.network: own for own in reversed(node.networks)} for node in nodes}
     found = [
@@ -51,7 +51,7 @@ def _common(nodes: Sequence[NodeShape]) -> list[dict[str, Network]]:
     return [own for own in found if len({network.address for network in own.values()}) == len(nodes)]
 
 
-def _over(own: Mapping[str, Network], why: str) -> Meeting:
+def _over(own: Mapping[str, NodeNetwork], why: str) -> Meeting:
     found = {name: network.address for name, network in own.items()}
     return Meeting(_first(found), found, {name: network.interface for name, network in own.items()}, why)
 

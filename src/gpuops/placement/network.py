@@ -16,7 +16,7 @@ _GUID_DIGITS = 16
 
 
 @dataclass(frozen=True)
-class Network:
+class NodeNetwork:
     """A network (CIDR) that a node has an ``address`` in; ``is_fabric`` if RDMA devices of its GPUs are in it."""
 
     network: str
@@ -25,14 +25,14 @@ class Network:
     is_fabric: bool = False
 
 
-def networks_of(facts: Facts, nics: Collection[str]) -> tuple[Network, ...]:
+def networks_of(facts: Facts, nics: Collection[str]) -> tuple[NodeNetwork, ...]:
     """Return the networks of a node; ``nics`` are the RDMA devices of its GPUs. None are known without ``ip``."""
     listed, table = facts[addresses], facts[gids]
     if isinstance(listed, Unknown):
         return ()
     own = [gid for gid in table if gid.device in nics] if not isinstance(table, Unknown) else []
     return tuple(
-        Network(address.network, address.interface, address.address, is_fabric=_is_of(address, own))
+        NodeNetwork(address.network, address.interface, address.address, is_fabric=_is_of(address, own))
         for address in listed
         if not address.interface.startswith(_VIRTUAL)
     )

@@ -11,7 +11,7 @@ from typing import Any
 from gpuops.facts import Facts
 from gpuops.inventory import Host, Port, ssh_options
 from gpuops.inventory.machine_vars import completed
-from gpuops.placement.network import Network, networks_of
+from gpuops.placement.network import NodeNetwork, networks_of
 from gpuops.probes.host.pcie import pcie
 from gpuops.probes.host.system import system
 from gpuops.probes.network.addresses import addresses
@@ -63,7 +63,7 @@ class NodeShape:
     links: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False, repr=False)
     gpu_name: str = ""
     login: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    networks: tuple[Network, ...] = ()
+    networks: tuple[NodeNetwork, ...] = ()
     job_address: str = ""
     job_interface: str = ""
     cores: int | None = None

@@ -40,6 +40,7 @@ class PlanScores(Result):
         """Return the headline as plain data, with the keys that other programs score the same table with."""
         score = self.headline
         return {
+            "schema": "gpuops.plan-score/1",
             "rows": score.rows,
             "scored": score.scored,
             "skipped": [{"id": each.id, "reason": each.reason} for each in score.skipped],

@@ -16,7 +16,7 @@ from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.judging import Finding, Verdict
 from gpuops.judging.common import REACH
 from gpuops.judging.waivers import EXPIRED
-from gpuops.placement import GpuShape, Network, NodeShape, declared_by, shape_of
+from gpuops.placement import GpuShape, NodeNetwork, NodeShape, declared_by, shape_of
 from gpuops.probes.host.system import system
 from gpuops.probing import Unknown
 from gpuops.reasons import Objection
@@ -166,7 +166,7 @@ def shape_from(document: Mapping[str, Any], host: Host) -> NodeShape:
         document["domain"],
         {(a, b): link for a, b, link in document["links"]},
         document.get("gpu_name", ""),  # an older gpuops did not keep it
-        networks=tuple(Network(**network) for network in document.get("networks", ())),
+        networks=tuple(NodeNetwork(**network) for network in document.get("networks", ())),
         cores=document.get("cores"),
     )
     return declared_by(host, shape)

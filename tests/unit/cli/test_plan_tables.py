@@ -56,7 +56,7 @@ def refused(*words):
 
 def test_a_score_has_these_keys_and_every_row_is_scored_or_has_a_reason(runs):
     document = json.loads(run("score", runs, "--json"))
-    assert list(document) == KEYS
+    assert list(document) == ["schema", *KEYS]
     assert (document["rows"], document["scored"]) == (9, 8)
     assert document["skipped"] == [{"id": "lora", "reason": "not given: gbs"}]
     assert document["mape"] == pytest.approx(100 / 3)

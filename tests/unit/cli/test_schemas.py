@@ -55,6 +55,7 @@ COMMANDS = {
     ],
     "pipeline-schedule": [("plan", "simulate", "--vpp", "2")],
     "plan-calibration": [("plan", "calibrate", "runs.csv")],
+    "plan-score": [("plan", "score", "runs.csv"), ("plan", "score", "runs.csv", "--experts")],
     "parsed": [("parse", "nvlink", "answer")],
 }
 
