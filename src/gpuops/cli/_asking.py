@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -14,6 +15,20 @@ import click
 
 _SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 _FRESH = "gpuops.fresh"
+_LARGEST = 1e16  # parameters or tokens
+
+
+class Number(click.FloatRange):
+    """A finite number in a range: nan and inf are none, and no timeout or duration needs more than 10,000,000."""
+
+    _MOST = 1e7
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; `click.BadParameter` for anything else."""
+        number = float(super().convert(value, param, ctx))
+        if not abs(number) <= self._MOST:
+            self.fail(f"{value} is not a number up to {self._MOST:,.0f}", param, ctx)
+        return number
 
 
 def seconds_of(_ctx: object, _param: object, text: str) -> float:
@@ -113,9 +128,10 @@ def tokens_of(_ctx: object, _param: object, text: str | None) -> int | None:
 def _number(text: str, message: str) -> int:
     """Return the number of ``70B``; `click.BadParameter` with ``message`` if it is none."""
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", text.upper())
-    if not match:
+    number = float(match[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}[match[2]] if match else math.inf
+    if number > _LARGEST:
         raise click.BadParameter(message)
-    return round(float(match[1]) * {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}[match[2]])
+    return round(number)
 
 
 def environment_of_job(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, str]:
@@ -192,7 +208,7 @@ def lasts(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _LENGTH = (
-    click.option("--days", type=click.FloatRange(0, min_open=True), metavar="N",
+    click.option("--days", type=Number(0, min_open=True), metavar="N",
         help="Also say when a job ends that takes so many days if nothing fails, and how many spares pay."),
     click.option("--tokens", callback=tokens_of, metavar="N", help="The same for a job of so many tokens (15T)."),
     click.option("--checkpoint-time", "checkpoint_seconds", callback=seconds_of, default="60s", show_default=True,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuops.cli._asking import (
+    Number,
     age_of,
     fresh_option,
     layout_of,
@@ -37,10 +38,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
-# a text, which shells complete as a file
 inventory_option = functools.partial(
     click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False), multiple=True,
-    callback=one_inventory,
+    callback=one_inventory,  # shells complete it as a file
 )  # fmt: skip
 INVENTORY_HELP = "Inventory file or directory, or host1,host2 (a comma makes it a list)."
 NO_INVENTORY = "no inventory given; pass -i FILE, or set `inventory:` in gpuops.yml"
@@ -289,7 +289,7 @@ def _hosts_and_groups(ctx: click.Context) -> list[str]:
 
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
-_hosts, _forks, _time = completes("hosts"), click.IntRange(1, 4096), click.FloatRange(0, min_open=True)
+_hosts, _forks, _time = completes("hosts"), click.IntRange(1, 4096), Number(0, min_open=True)
 # fmt: off
 _PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts, callback=pattern_of)]
 _CHOICE = [
@@ -343,10 +343,10 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "operation": click.option("--operation",
         type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
         default="all_reduce", show_default=True, help="Collective operation."),
-    "confidence": click.option("--confidence", type=float, default=0.001, show_default=True, metavar="P",
+    "confidence": click.option("--confidence", type=Number(), default=0.001, show_default=True, metavar="P",
         help="Allowed chance, per run, that a healthy part is blamed."),
-    "gib": click.option("--gib", type=click.FloatRange(0.001), metavar="GIB", help="Payload per rank, in GiB."),
-    "seconds": click.option("--seconds", type=click.FloatRange(0.1, 600), default=0.25, show_default=True,
+    "gib": click.option("--gib", type=Number(0.001), metavar="GIB", help="Payload per rank, in GiB."),
+    "seconds": click.option("--seconds", type=Number(0.1, 600), default=0.25, show_default=True,
         metavar="SECONDS", help="How long the tcp engine measures each group."),
     "interface": click.option("--interface", default="", metavar="INTERFACE",
         help="Network interface of the tcp engine and the first tests."),

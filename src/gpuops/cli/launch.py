@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import environment_of_job
-from gpuops.cli._options import OPTIONS, allow_files, asks, carry_out, reaches
+from gpuops.cli._asking import Number, environment_of_job
+from gpuops.cli._options import OPTIONS, allow_files, asks, carry_out, chosen, reaches
 from gpuops.cli._terminal import Command, Output, exits, shows, terminal
 from gpuops.requests import LaunchRequest, PlaceRequest
 
@@ -39,7 +39,7 @@ _port = click.IntRange(1024, 65535)
               help="Set a variable of the job; without a value, to the one it has here; repeatable.")  # fmt: skip
 @click.option("--workdir", default="", metavar="PATH", help="Directory of every node to start in (this one, or DIR).")
 @click.option("--logs", type=_folder, metavar="NEWDIR", help="Directory to create for the logs (gpuops-logs/…).")
-@click.option("--grace", default=10.0, type=click.FloatRange(0, 600), show_default=True, metavar="SECONDS",
+@click.option("--grace", default=10.0, type=Number(0, 600), show_default=True, metavar="SECONDS",
               help="Time between TERM and KILL when the job is ended.")  # fmt: skip
 @click.option("--preflight/--no-preflight", "preflight", default=True, help="Test first why it could not start (yes).")
 @OPTIONS["force_busy"]
@@ -63,8 +63,11 @@ def command(
     from gpuops.reasons import exit_code
     from gpuops.report import jobs as report
 
-    if (launch is None) == (not request.layout) or bool(words) != bool(request.layout):
-        raise click.UsageError("name a directory of launch files, or give --layout DEGREES -- COMMAND")
+    if (launch is None) == (not request.layout):
+        raise click.UsageError("give either a directory of launch files or --layout DEGREES -- COMMAND")
+    if bool(words) != bool(request.layout):
+        raise click.UsageError("only --layout takes a COMMAND, and needs one: --layout DEGREES -- COMMAND")
+    cluster = chosen(cluster) if request.layout else cluster
     allow_files(len(cluster.hosts))
     terminal().lists_job_lines = output.form == "table"
     placement = carry_out(cluster, request) if request.layout else None

@@ -130,8 +130,7 @@ class NodeJob:
             child = subprocess.Popen(process["words"], cwd=process["folder"], env=environment, stdin=subprocess.DEVNULL,
                                      stdout=output.writing, stderr=output.writing, start_new_session=True)
         except OSError as error:
-            missing = process["words"][0] if os.path.isdir(process["folder"]) else process["folder"]
-            why = "%s: %s" % (missing, os.strerror(error.errno).lower())
+            why = "%s: %s" % (error.filename or process["words"][0], os.strerror(error.errno).lower())
             self.say(ended={"ranks": process["ranks"], "code": 127, "why": why, "at": time.monotonic(), "told": False})
             return
         child.returncode = 0        # its status is read by `collect`

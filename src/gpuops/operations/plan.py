@@ -72,7 +72,8 @@ def planned_model(request: PlanRequest) -> TransformerSpec:
     if isinstance(request.model, Mapping):
         return read_config(dict(request.model), "the model")
     path = Path(request.model)
-    return read_config(model_document(path), path.parent.name or path.stem)
+    name = path.parent.name if path.name == "config.json" else path.stem  # Hugging Face names the directory
+    return read_config(model_document(path), name or path.stem)
 
 
 def _training(work: Workspace, model: TransformerSpec, cluster: ClusterSpec, request: PlanRequest) -> TrainingSetup:

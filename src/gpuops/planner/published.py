@@ -180,7 +180,7 @@ def _model(row: Row) -> TransformerSpec:
     if known and not row.get("hidden"):
         return read_config(known, name)
     if missing := [column for column in ("layers", "hidden", "heads", "ffn") if not row.get(column)]:
-        raise LayoutError(f"the sizes of the model {name} are not given: {', '.join(missing)}")
+        raise LayoutError(f"the sizes of {name or 'the model'} are not given: {', '.join(missing)}")
     hidden, heads = _count(row, "hidden"), _count(row, "heads")
     gated = bool(re.search("llama|qwen|mistral", name, re.IGNORECASE))
     return TransformerSpec(

@@ -180,7 +180,8 @@ def _is_valid(
         model.blocks % (x["pp"] * x["vpp"]) == 0,
         (x["vpp"] == 1) | (x["pp"] > 1),
         (x["dp"] * x["cp"]) % x["ep"] == 0,
-        training.sequence % (2 * x["cp"]) == 0 if training.sequence > 1 else x["cp"] == 1,
+        (x["cp"] == 1) | ((training.sequence % (2 * x["cp"]) == 0) & (training.sequence > 1)),
+        (x["tp"] == 1) | (training.sequence % x["tp"] == 0) | (training.sequence == 1),
         x["cp"] * x["tp"] <= cluster.gpus,
     ]
     if "dp" in allowed:

@@ -74,6 +74,38 @@ def test_wrong_words_are_told_before_anything_is_written(tmp_path, name):
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("ping", "--connect-timeout", "nan"),
+        ("validate", "--total-timeout", "inf"),
+        ("run", "--timeout", "1e12", "all", "--", "true"),
+        ("launch", "--grace", "nan", "--layout", "dp=1", "--", "true"),
+        ("plan", "--params", "7B", "--cluster", "1xhgx-h100", "--days", "nan"),
+        ("plan", "simulate", "--p2p", "nan"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_number_that_is_no_time_is_refused(tmp_path, words):
+    assert_one_sentence(gpuops(tmp_path, *words), r"(nan|inf|1e12) is not a number up to 10,000,000$")
+
+
+CONTRADICTIONS = {
+    "a size that no model has": (("plan", "--params", "99999999999T", "--cluster", "1xhgx-h100"), "is not a size"),
+    "a cluster and an inventory": (("plan", "--cluster", "1xhgx-h100", "-i", "prod.yml"), "--cluster excludes PATTERN"),
+    "a job of this machine": (("launch", "--layout", "dp=1", "--", "true"), "no inventory given; .*--local"),
+    "a layout without a command": (("launch", "--layout", "dp=1"), "takes a COMMAND, and needs one"),
+    "neither files nor a layout": (("launch",), "either a directory of launch files or --layout"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_words_that_do_not_fit_together_are_refused(tmp_path, name):
+    (tmp_path / "prod.yml").write_text(GOOD)
+    words, complaint = CONTRADICTIONS[name]
+    assert_one_sentence(gpuops(tmp_path, *words), complaint)
+
+
+@pytest.mark.parametrize(
     ("verb", "complaint"),
     [("place", '"dp=3,tp=8" is a layout; use --layout dp=3,tp=8$'), ("validate", 'no host or group called "dp=3"')],
 )

@@ -118,10 +118,11 @@ def test_a_signal_is_named(job, tmp_path):
     assert run(job(*script(tmp_path, text))).failure().ending == "ended by signal 9 (SIGKILL)"
 
 
-def test_a_program_that_is_not_there_is_named(job):
-    failure = run(job("no-such-program")).failure()
+@pytest.mark.parametrize("program", ["no-such-program", "/nonexistent", "./nonexistent"])
+def test_a_program_that_is_not_there_is_named(job, program):
+    failure = run(job(program)).failure()
     assert failure.code == 127
-    assert failure.ending == "was not started: no-such-program: no such file or directory"
+    assert failure.ending == f"was not started: {program}: no such file or directory"
 
 
 def test_a_directory_that_is_not_there_is_named(job, tmp_path):

@@ -68,7 +68,7 @@ def test_tflops_stand_for_seconds_as_they_were_counted():
         ({"notes": "source warns +-40% run-to-run network noise"}, "its source warns"),
         ({"notes": "LoRA TE"}, "LoRA"),
         ({"gbs": ""}, "not given: gbs"),
-        ({"hidden": ""}, "the sizes of the model gpt are not given: hidden"),
+        ({"hidden": ""}, "the sizes of gpt are not given: hidden"),
         ({"gpu": "MI300X"}, 'no rates are known of the GPU "MI300X"'),
         ({"dp": "8", "tp": "1"}, "a global batch of 4 cannot be divided among 8 replicas"),
         ({"mbs": "four"}, 'mbs: "four" is not a number'),

@@ -138,3 +138,12 @@ def test_only_what_the_framework_can_run_is_searched(cluster, framework, field, 
 def test_a_batch_that_no_layout_can_divide_is_refused(cluster):
     with pytest.raises(LayoutError, match="give a larger --gbs"):
         search(SMALL, cluster("128xhgx-h100"), TrainingSetup(1024, 1))
+
+
+@pytest.mark.parametrize(
+    ("sequence", "tp", "cp"), [(2047, {1}, {1}), (2046, {1, 2}, {1}), (2**16, {1, 2, 4, 8}, {1, 2, 4, 8})]
+)
+def test_a_sequence_is_split_evenly_or_not_at_all(cluster, sequence, tp, cp):
+    layouts = rows(candidates(LARGE, cluster("1xhgx-h100"), TrainingSetup(sequence, 256)))
+    assert {layout.tp for layout in layouts} == tp
+    assert {layout.cp for layout in layouts} == cp

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gpuops.cli._asking import seconds_of
+from gpuops.cli._asking import Number, seconds_of
 from gpuops.cli._options import OPTIONS
 from gpuops.cli._terminal import Command, Output, exits, shows
 
@@ -24,7 +24,7 @@ _unless = functools.partial(click.option, flag_value=False, default=True)
 @_number("--leaves", type=click.IntRange(1), help="Leaf switches per unit (one for each rail).")
 @click.option(
     "--oversubscription",
-    type=click.FloatRange(1, 16),
+    type=Number(1, 16),
     default=1.0,
     show_default=True,
     metavar="RATIO",

@@ -82,6 +82,9 @@ def command(cluster: Cluster, output: Output, machines: str, save: Path | None, 
     from gpuops.report.output import write
     from gpuops.report.planning import layouts
 
+    given = click.get_current_context().params
+    if machines and any(given.get(name) for name in ("inventory", "pattern", "limit", "folder", "local")):
+        raise click.UsageError("--cluster excludes PATTERN and the options that choose hosts")
     result = carry_out(cluster, PlanRequest(cluster=machines, **options))
     output.publish(table=lambda page: layouts.lines(result, page), json=lambda _: result.to_json())
     if save is not None and result.best is not None:

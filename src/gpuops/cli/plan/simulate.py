@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gpuops.cli._asking import Number
 from gpuops.cli._terminal import Command, Output, exits, shows
 
 _count = click.IntRange(1)
@@ -50,7 +51,7 @@ _each = functools.partial(_number, callback=_times, metavar="MS[,MS…]")
 @_number("--vpp", type=_count, default=1, metavar="N", help="Model chunks per stage.")
 @_each("--forward", default="1", help="Milliseconds of a micro-batch's forward pass, of all stages or of each.")
 @_each("--backward", default="2", help="Milliseconds of its backward pass.")
-@_number("--p2p", type=click.FloatRange(0, 1e6), default=0.0, metavar="MS", help="Milliseconds from stage to stage.")
+@_number("--p2p", type=Number(0, 1e6), default=0.0, metavar="MS", help="Milliseconds from stage to stage.")
 @shows("table", "json", "svg")
 @exits()
 def command(output: Output, *, kind: str | None, stages: int | None, batches: int, vpp: int, **times: Any) -> None:

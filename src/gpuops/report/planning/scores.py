@@ -18,6 +18,7 @@ _LEGEND = (
     "layout is that would be chosen; it and Kendall count only where nothing but the layout changed."
 )
 _MOST_REASONS, _MOST_WORST, _MOST_MOVED = 10, 5, 6
+_MOST_ROWS = 3
 
 
 def lines(scores: PlanScores, page: Page) -> Iterator[str]:
@@ -94,7 +95,10 @@ def _skipped(skipped: Sequence[Skipped], page: Page) -> Iterator[str]:
     reasons = Counter(each.reason for each in skipped).most_common()
     yield ""
     yield f"{format_count(len(skipped), 'row')} not used:"
-    yield from page.columns([(str(count), clean(reason)) for reason, count in reasons[:_MOST_REASONS]])
+    for reason, count in reasons[:_MOST_REASONS]:
+        rows = [each.id for each in skipped if each.reason == reason][:_MOST_ROWS]
+        more = f" and {count - len(rows)} more" if count > len(rows) else ""
+        yield from page.labelled("", clean(f"{', '.join(rows)}{more}: {reason}"), 2)
     if len(reasons) > _MOST_REASONS:
         yield f"and {format_count(len(reasons) - _MOST_REASONS, 'more reason')}; --json has all"
 
