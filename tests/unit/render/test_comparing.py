@@ -1,6 +1,7 @@
 """``render --check`` finds every mistake in the files of every target, or says what it did not check; edits that change
 nothing are no mistakes."""
 
+import contextlib
 import functools
 import itertools
 import json
@@ -9,6 +10,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from gpuops.errors import GpuopsError
 from gpuops.layout import parse_layout
@@ -109,11 +111,10 @@ def test_a_file_that_is_missing_or_not_executable_is_told(name, tmp_path):
 def harmless(chance, file):
     """One edit that changes nothing for the reader of the file."""
     lines, suffix = file.text.splitlines(), file.path.rpartition(".")[2]
-    at = chance.randint(min(1, len(lines)), len(lines))
     if suffix == "json":
         return json.dumps(shuffled(chance, json.loads(file.text)), indent=chance.choice((None, 1, 8)))
     if suffix in ("yaml", "yml"):
-        return "\n".join([*lines[:at], "# our own remark", *lines[at:], ""])
+        return remarked(chance, lines)
     if suffix in ("sh", "sbatch"):
         heads = [n for n, line in enumerate(lines) if n and not lines[n - 1].endswith("\\")]
         at = chance.choice(heads or [len(lines)])
@@ -122,6 +123,18 @@ def harmless(chance, file):
     if suffix == "py":
         return f"# our own remark\n\n{file.text}\n\n# the end\n"
     return f"{file.text}\n# our own remark\n" if "." not in file.path.strip(".") else file.text + "\n"
+
+
+def remarked(chance, lines):
+    """A remark between two lines, where YAML takes it for one: not among the lines of a script."""
+    meant = list(yaml.safe_load_all("\n".join([*lines, ""])))
+    places = range(min(1, len(lines)), len(lines) + 1)
+    for at in chance.sample(places, len(places)):
+        text = "\n".join([*lines[:at], "# our own remark", *lines[at:], ""])
+        with contextlib.suppress(yaml.YAMLError):
+            if list(yaml.safe_load_all(text)) == meant:
+                return text
+    raise AssertionError("no place for a remark")
 
 
 def shuffled(chance, value):
