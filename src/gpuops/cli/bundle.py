@@ -19,7 +19,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(cls=Command)
-@click.argument("nodes", metavar="PATTERN…", nargs=-1, required=True, shell_complete=completes("hosts"))
+@click.argument("nodes", metavar="PATTERN...", nargs=-1, required=True, shell_complete=completes("hosts"))
 @asks(BundleRequest)
 @click.option("-o", "--output", "directory", type=_folder, default=Path(), metavar="DIR",
               help="Directory for the archives (the current one).")  # fmt: skip

@@ -59,6 +59,7 @@ def command(
     start at once over gpuops' own connections. Before its first step each rank compares its host, GPU and coordinates
     with the plan. Each rank's output goes to its own file; equal lines are printed once. When a rank fails, a node is
     lost or Ctrl-C is pressed, the whole job is ended on all nodes. Files for Slurm and Kubernetes are submitted.
+    --force overrides the rules of gpuops place that only protect speed.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import jobs as report

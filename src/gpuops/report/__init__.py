@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuops.errors import InputError, did_you_mean
-from gpuops.report.output import check_directory, write
+from gpuops.report.output import check_directory, format_of, write
 from gpuops.report.page import Page
 from gpuops.results.health import Report
 
@@ -23,12 +23,7 @@ def format_names() -> list[str]:
 
 def format_for(path: Path) -> str:
     """Return the format for the suffix of ``path``; raise `InputError` if there is none."""
-    suffixes = {_format(name).SUFFIX: name for name in format_names()}
-    if path.suffix.lower() not in suffixes:
-        unknown = f'unknown suffix "{path.suffix}"' if path.suffix else "no suffix"
-        raise InputError(f"{path}: {unknown}; use {', '.join(suffixes)} or --format")
-    name: str = suffixes[path.suffix.lower()]
-    return name
+    return format_of(path, {name: _format(name).SUFFIX for name in format_names()})
 
 
 def _unknown(format_name: str) -> InputError:

@@ -47,13 +47,15 @@ def formats_of(form: str, paths: Sequence[Path], suffixes: Mapping[str, str]) ->
         raise InputError(f'unknown format "{form}"{did_you_mean(form, suffixes) or "; use " + ", ".join(suffixes)}')
     for path in paths:
         check_directory(path)
-    return {path: form if form != "table" and len(paths) == 1 else _format_of(path, suffixes) for path in paths}
+    return {path: form if form != "table" and len(paths) == 1 else format_of(path, suffixes) for path in paths}
 
 
-def _format_of(path: Path, suffixes: Mapping[str, str]) -> str:
+def format_of(path: Path, suffixes: Mapping[str, str]) -> str:
+    """Return the format for the suffix of ``path``, of those with ``suffixes``; raise `InputError` if there is none."""
     by_suffix = {suffix: form for form, suffix in suffixes.items()}
     if path.suffix.lower() not in by_suffix:
-        raise InputError(f'{path}: no format for the suffix "{path.suffix}"; use {", ".join(by_suffix)} or --format')
+        unknown = f'unknown suffix "{path.suffix}"' if path.suffix else "no suffix"
+        raise InputError(f"{path}: {unknown}; use {', '.join(by_suffix)} or --format")
     return by_suffix[path.suffix.lower()]
 
 

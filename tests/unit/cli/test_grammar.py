@@ -218,7 +218,7 @@ def test_output_goes_to_files_by_their_suffix(gpuops, home):
     ("words", "complaint"),
     [
         (("--format", "jsn"), 'unknown format "jsn"; did you mean "json"?'),
-        (("-o", "a.docx"), 'a.docx: no format for the suffix ".docx"; use .txt, .json or --format'),
+        (("-o", "a.docx"), 'a.docx: unknown suffix ".docx"; use .txt, .json or --format'),
         (("-o", "none/a.json"), "none/a.json: .*no directory none"),
     ],
 )

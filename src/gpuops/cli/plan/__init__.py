@@ -47,13 +47,8 @@ _count = click.IntRange(1)
 @click.option(
     "--optimizer", type=click.Choice(["adam", "adam8bit", "sgd"]), default="adam", show_default=True, help="Optimizer."
 )
-@click.option(
-    "--framework",
-    type=click.Choice(["megatron", "deepspeed", "fsdp"]),
-    default="megatron",
-    show_default=True,
-    help="Training framework.",
-)
+@click.option("--framework", type=click.Choice(["megatron", "deepspeed", "fsdp"]), default="megatron",
+              show_default=True, help="Training framework.")  # fmt: skip
 @click.option("--strategy", default="", metavar="NAME", help="Only layouts of this strategy (see docs/strategies.md).")
 @click.option("--why-not", multiple=True, metavar="DEGREES", help="Compare with these degrees; repeatable.")
 @click.option(
