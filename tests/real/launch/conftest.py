@@ -103,7 +103,9 @@ def launch(lab, need):
         found.mkdir()
         env = environment_of(placement, target.engine)
         job = Job(str(HERE / "dist_check.py"), ("--plan", str(folder / "plan.json"), "--found", str(found)), env=env)
-        plan = {**placement.to_document(), "env": {variable.name: variable.value for variable in env}}
+        names = [node.name for node in placement.nodes]
+        own = {name: {own.name: own.value_by_node.get(name, own.value) for own in env} for name in names}
+        plan = {**placement.to_document(), "env": own}
         (folder / "plan.json").write_text(json.dumps(plan))
         write(render(target, placement, job), folder)
         done = lab.run(command or start_command(target, placement, job), folder, host)

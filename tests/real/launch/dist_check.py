@@ -23,7 +23,7 @@ def stand(plan):
     planned = plan["ranks"][rank]
     assert seat == {key: planned[key] for key in seat}, f"{seat}, and the plan says {planned}"
     assert dist.get_world_size() == len(plan["ranks"])
-    for name, value in plan["env"].items():
+    for name, value in plan["env"][seat["node"]].items():
         assert os.environ.get(name) == value, f"{name} is {os.environ.get(name)!r}, not {value!r}"
     return seat
 
