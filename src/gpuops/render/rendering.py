@@ -50,7 +50,7 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
     _refuse_unused(target, job)
     environment = _environment(target)
     for rule in target.rules:
-        if environment.compile_expression(rule.refuse_if, undefined_to_none=False)(**names):
+        if _holds(environment, rule.refuse_if, names, target.name):
             raise TemplateError(
                 f"{target.name} cannot launch {placement.layout}: {_compiled(environment, rule.because)(names)}"
             )
@@ -59,6 +59,14 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
         for path, template in target.files.items()
         for file in _files(target, environment, path, template, names, job)
     ]
+
+
+def _holds(environment: jinja2.Environment, condition: str, names: Names, target: str) -> bool:
+    """Decide a rule's condition; an error in it becomes a `TemplateError` that quotes it."""
+    return with_line(
+        lambda: bool(environment.compile_expression(condition, undefined_to_none=False)(**names)),
+        lambda _line, text: TemplateError(f"{target}: refuse_if: {condition}: {text}"),
+    )
 
 
 def _refuse_unused(target: Target, job: Job) -> None:

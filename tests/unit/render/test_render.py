@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import stat
 import subprocess
 from dataclasses import replace
@@ -165,6 +166,13 @@ def test_a_rule_refuses_with_its_reason(project):
     with pytest.raises(TemplateError, match=r"mine cannot launch dp=2,pp=2,tp=2: no pipelines, and pp is 2"):
         render(target, placed(), Job())
     assert render(target, placed("dp=4,tp=2"), Job())
+
+
+@pytest.mark.parametrize("condition", ["layout.ppp > 1", "layout.pp >", "layout.pp > 'x'"])
+def test_a_rule_that_cannot_be_decided_is_named(project, condition):
+    target = folder(project, f'rules:\n  - {{refuse_if: "{condition}", because: none}}\n', a__j2="x")
+    with pytest.raises(TemplateError, match=re.escape(condition)):
+        render(target, placed(), Job())
 
 
 def test_a_system_with_another_rank_order_is_refused_where_that_matters(project):
