@@ -121,3 +121,7 @@ def test_the_place_to_meet_may_stand_in_the_environment():
     found = read("mpirun -x MASTER_ADDR=gpu01 -x MASTER_PORT=6000 python t.py")
     assert (found.master, found.port) == ("gpu01", 6000)
     assert read("MASTER_ADDR=gpu02 srun python t.py").master == "gpu02"
+
+
+def test_a_lone_dash_of_srun_is_no_option_with_a_value():
+    assert read_command(("srun", "-N2", "-", "--nodelist=n[1-2]", "python", "t.py"), None, {}).launcher == "srun"

@@ -200,7 +200,7 @@ def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
         name = name.replace("_", "-") if launcher in ("torchrun", "deepspeed") else name
         if name in _MCA and len(rest) > 1:
             name, value = f"mca {rest.pop(0)}", rest.pop(0)
-        elif launcher == "srun" and name[1] != "-" and len(name) > 2:  # -N4
+        elif launcher == "srun" and len(name) > 2 and name[1] != "-":  # -N4
             name, value = name[:2], name[2:]
         elif not equals and name not in _FLAGS[launcher] and rest:
             value = rest.pop(0)
