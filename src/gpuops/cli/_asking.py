@@ -189,9 +189,7 @@ def declares(verb: Callable[..., Any]) -> Callable[..., Any]:
             pattern, options["inventory"] = (",".join(counts), options["inventory"] or f"{','.join(counts)},")
         return verb(pattern=pattern, **options)
 
-    for option in (_LAUNCH_DIRECTORY, _REPLACED):
-        option(with_nodes)
-    return with_nodes
+    return _adding(_REPLACED, _LAUNCH_DIRECTORY)(with_nodes)
 
 
 _REPLACED = click.option("--replace", "replaced", callback=words_of, metavar="HOSTS",
@@ -200,14 +198,28 @@ _LAUNCH_DIRECTORY = click.option("--of", "earlier", type=click.Path(path_type=Pa
     default=Path("launch"), show_default=True, metavar="DIR", help="The launch directory of --replace.")  # fmt: skip
 
 
-def lasts(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how long a job is, and what a checkpoint, a restart and a repair take."""
-    for option in reversed(_LENGTH):
-        verb = option(verb)
-    return verb
+def _adding(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds ``options`` to a command, which lists them in this order."""
+    return lambda verb: functools.reduce(lambda command, option: option(command), reversed(options), verb)
 
 
-_LENGTH = (
+_MEETING = (
+    click.option("--master", metavar="ADDRESS", default="", help="Address of the rendezvous (the first node's)."),
+    click.option("--port", metavar="PORT", type=click.IntRange(1024, 65535),
+        help="Port of the rendezvous (one for each job)."),
+)  # fmt: skip
+meets = _adding(*_MEETING)
+"""Adds the options of a job's rendezvous."""
+describes_job = _adding(
+    click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job."),
+    *_MEETING,
+    click.option("--queue", metavar="NAME", default="", help="Queue or partition of the scheduler."),
+    click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
+    click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,
+        help="Directory of the nodes in the container; repeatable."),
+)  # fmt: skip
+"""Adds the options that describe the job of launch files: its name, rendezvous, queue, image and mounts."""
+lasts = _adding(
     click.option("--days", type=Number(0, min_open=True), metavar="N",
         help="Also say when a job ends that takes so many days if nothing fails, and how many spares pay."),
     click.option("--tokens", callback=tokens_of, metavar="N", help="The same for a job of so many tokens (15T)."),
@@ -218,20 +230,4 @@ _LENGTH = (
     click.option("--repair-time", "repair_seconds", callback=seconds_of, default="48h", show_default=True,
         metavar="TIME", help="How long a failed node is away."),
 )  # fmt: skip
-
-
-def describes_job(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that describe the job of launch files: its name, rendezvous, queue, image and mounts."""
-    options = (
-        click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job."),
-        click.option("--master", metavar="ADDRESS", default="", help="Address of the rendezvous (the first node's)."),
-        click.option("--port", metavar="PORT", type=click.IntRange(1024, 65535),
-                     help="Port of the rendezvous (one for each job)."),
-        click.option("--queue", metavar="NAME", default="", help="Queue or partition of the scheduler."),
-        click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
-        click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,
-                     help="Directory of the nodes in the container; repeatable."),
-    )  # fmt: skip
-    for option in reversed(options):
-        option(verb)
-    return verb
+"""Adds the options that say how long a job is, and what a checkpoint, a restart and a repair take."""

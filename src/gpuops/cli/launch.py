@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import Number, environment_of_job
+from gpuops.cli._asking import Number, environment_of_job, meets
 from gpuops.cli._options import OPTIONS, allow_files, asks, carry_out, chosen, reaches
 from gpuops.cli._terminal import Command, Output, exits, shows, terminal
 from gpuops.requests import LaunchRequest, PlaceRequest
@@ -26,15 +26,13 @@ class _Launch(Command):
 
 
 _folder = click.Path(path_type=Path, file_okay=False)
-_port = click.IntRange(1024, 65535)
 
 
 @click.command(cls=_Launch)
 @click.option("--layout", default="", metavar="DEGREES", help="Place this layout and start it; see gpuops place.")
 @asks(PlaceRequest, "layout")
 @click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of a job with --layout.")
-@click.option("--master", metavar="ADDRESS", default="", help="Address of the rendezvous (that of the first node).")
-@click.option("--port", metavar="PORT", type=_port, help="Port of the rendezvous (one for each job).")
+@meets
 @click.option("--env", "environment", multiple=True, callback=environment_of_job, metavar="NAME[=VALUE]",
               help="Set a variable of the job; without a value, to the one it has here; repeatable.")  # fmt: skip
 @click.option("--workdir", default="", metavar="PATH", help="Directory of every node to start in (this one, or DIR).")

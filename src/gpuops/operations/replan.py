@@ -31,19 +31,9 @@ def replan(request: PlaceRequest, shapes: Sequence[NodeShape], speeds: LinkSpeed
 def restart(request: PlaceRequest) -> str:
     """Return the commands that write the files of the new placement and start the job again."""
     plan, where = _plan(request), str(request.earlier)
-    words: tuple[str, ...] = (
-        "-t",
-        plan["target"],
-        "--replace",
-        ",".join(request.replaced),
-        "--of",
-        where,
-        "-o",
-        where,
-        "--overwrite",
-    )
+    places = ("--replace", ",".join(request.replaced), "--of", where, "-o", where, "--overwrite")
+    words = ("-t", plan["target"], *places, *_options_of_job(plan))
     declared = request.gpus_by_node
-    words += _options_of_job(plan)
     render = shlex.join(["gpuops", "render", *words, _folded(declared)]) if declared else propose("render", *words)
     command = shlex.join(plan["command"]) if plan.get("command") else "SCRIPT ARGS"  # an older gpuops kept no command
     return f"to restart: {render} -- {command} && {propose('launch', where)}"

@@ -17,7 +17,6 @@ class Meeting:
     """
 
     master: str
-
     address_by_node: Mapping[str, str] = field(hash=False)
     interface_by_node: Mapping[str, str] = field(default_factory=dict, hash=False)
     why: str = ""

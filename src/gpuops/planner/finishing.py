@@ -17,7 +17,6 @@ _ENOUGH = 0.999
 """Fraction of the time in which a job has its nodes from which on more spares only stand by; our own choice."""
 _LARGEST_SHARE = 0.25
 """Fraction of the nodes that is tried as spares at most; our own choice."""
-
 _BATCH_CHANGE = 0.1
 """How far the batch may differ, so that one or two nodes fewer can share it: no more than changes how a model learns;
 our own choice."""

@@ -17,8 +17,12 @@ def table(rows: Iterable[tuple[str, str, str]], page: Page) -> Iterator[str]:
     rows = list(rows)
     indent = max((len(name) for name, *_ in rows), default=0) + 2
     for name, about, origin in rows:
-        mark = "  [project]" if origin == "project" else ""
-        yield from page.labelled(name, f"{clean(about)}{mark}", indent)
+        yield from page.labelled(name, f"{clean(about)}{_mark(origin)}", indent)
+
+
+def _mark(origin: str) -> str:
+    """Return what marks content of the project."""
+    return "  [project]" if origin == "project" else ""
 
 
 def targets_table(targets: Iterable[Target], page: Page) -> Iterator[str]:
@@ -29,8 +33,7 @@ def targets_table(targets: Iterable[Target], page: Page) -> Iterator[str]:
         chosen = [target for target in targets if bool(target.instead) is is_old]
         yield from [title] if chosen else []
         for target in chosen:
-            mark = "  [project]" if target.origin == "project" else ""
-            after = f"; now {target.instead}{mark}" if is_old else mark
+            after = f"; now {target.instead}" * is_old + _mark(target.origin)
             text = target.summary(page.width - indent - len(after))
             yield from page.labelled(f"  {target.name}", f"{clean(text)}{after}", indent)
 

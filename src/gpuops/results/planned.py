@@ -44,11 +44,7 @@ class PlanScores(Result):
             "rows": score.rows,
             "scored": score.scored,
             "skipped": [{"id": each.id, "reason": each.reason} for each in score.skipped],
-            "mape": score.mape if score.scored else None,
-            "median": score.median if score.scored else None,
-            "spearman": score.spearman,
-            "regret": score.regret,
-            "kendall": score.kendall,
+            **_errors(score),
             "predictions": [each._asdict() for each in score.predictions],
         }
 

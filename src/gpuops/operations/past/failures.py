@@ -6,14 +6,13 @@ import datetime as dt
 from collections.abc import Collection, Iterable, Mapping
 
 from gpuops.errors import LockedError, OutputError
-from gpuops.planner.goodput import LLAMA_3, FailureRate, recorded_rate
+from gpuops.planner.goodput import DAY, LLAMA_3, FailureRate, recorded_rate
 from gpuops.store import Runs
 from gpuops.store.records import KeptFinding
 from gpuops.trends.lemons import episodes
 from gpuops.trends.past import OWN_CHECKS, Failure
 from gpuops.workspace import Workspace
 
-_DAY = 86400.0
 _First = Mapping[str, dt.datetime]
 
 
@@ -31,7 +30,7 @@ def failure_rate(work: Workspace, nodes: Collection[str], gpus_per_node: int) ->
         work.note(f"how often these nodes failed is unknown: {error}")
         return LLAMA_3
     first = {node: watched[node][0] for node in nodes if node in watched}
-    days = sum((watched[node][1] - watched[node][0]).total_seconds() for node in first) / _DAY
+    days = sum((watched[node][1] - watched[node][0]).total_seconds() for node in first) / DAY
     failures = sum(len(episodes(of_node)) for of_node in _by_node(findings, first).values())
     return recorded_rate(failures, gpus_per_node * len(nodes), days / len(nodes)) or LLAMA_3
 

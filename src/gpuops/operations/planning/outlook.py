@@ -36,7 +36,6 @@ def outlook_of(
         request.repair_seconds,
     )
     tokens = request.tokens or (request.days or 0) * DAY * best.tokens_per_second
-
     ends = finishes(model, cluster, training, job, tokens, limits) if tokens else []
     return Outlook(job, goodput(job), tokens, tuple(ends))
 
