@@ -221,13 +221,13 @@ describes_job = _adding(
 """Adds the options that describe the job of launch files: its name, rendezvous, queue, image and mounts."""
 lasts = _adding(
     click.option("--days", type=Number(0, min_open=True), metavar="N",
-        help="Also say when a job ends that takes so many days if nothing fails, and how many spares pay."),
-    click.option("--tokens", callback=tokens_of, metavar="N", help="The same for a job of so many tokens (15T)."),
+        help="Also report when a job of N days without a failure ends, and how many spares pay off."),
+    click.option("--tokens", callback=tokens_of, metavar="N", help="The same for a job of N tokens, such as 15T."),
     click.option("--checkpoint-time", "checkpoint_seconds", callback=seconds_of, default="60s", show_default=True,
-        metavar="TIME", help="How long a checkpoint keeps the job from training."),
+        metavar="TIME", help="Time that a checkpoint takes from training."),
     click.option("--restart-time", "restart_seconds", callback=seconds_of, default="10m", show_default=True,
-        metavar="TIME", help="From a failure to the first new step, with a spare."),
+        metavar="TIME", help="Time from a failure to the next step, with a spare."),
     click.option("--repair-time", "repair_seconds", callback=seconds_of, default="48h", show_default=True,
-        metavar="TIME", help="How long a failed node is away."),
+        metavar="TIME", help="Time until a failed node is back."),
 )  # fmt: skip
 """Adds the options that say how long a job is, and what a checkpoint, a restart and a repair take."""

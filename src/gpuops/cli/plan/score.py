@@ -28,10 +28,10 @@ _file = click.Path(path_type=Path, dir_okay=False)
 def command(table: Path, output: Output, *, kind: str, calibration: Path | None, experts: bool) -> int:
     """Compare predicted step times with measured runs.
 
-    TABLE is a CSV file with a row for each run; docs/planner.md lists its columns. Constants that have seen a run
-    predict it better than others, so the headline are those fitted without the source of the run (left-out). The others
-    are the priors, the priors corrected by one run of each cluster (one-run), and those fitted to all rows, without
-    (fitted) and with a factor for each GPU (calibrated).
+    TABLE is a CSV file with a row for each run; docs/planner.md lists its columns. Constants predict the runs that they
+    were fitted to better than others. So the first line has those fitted without the source of each run (left-out). The
+    other choices are the priors, the priors corrected by one run of each cluster (one-run), and constants fitted to all
+    rows, without (fitted) or with a factor for each GPU (calibrated).
     """
     from gpuops.operations.planning.table import score_table
     from gpuops.reasons import exit_code
