@@ -92,7 +92,7 @@ def verbs() -> Iterator[str]:
         yield from ("```", " ".join([context.command_path, *verb.collect_usage_pieces(context)]), "```", "")
         yield from _paragraphs(verb.help or "")
         codes = exit_codes_of(verb)
-        yield from ("Exit codes: " + ", ".join(f"{code} {meaning}" for code, meaning in codes.items()) + ".", "")
+        yield from ("Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in codes.items()) + ".", "")
         options = [param for param in verb.params if isinstance(param, click.Option) and not param.hidden]
         shared = {option.name for option in options} >= set(_NODE_OPTIONS)
         yield from (_option(option) for option in options if not shared or option.name not in _NODE_OPTIONS)
@@ -130,7 +130,8 @@ def _option(option: click.Option) -> str:
     )
     required = "Required." if option.required else ""
     about = " ".join(filter(None, (option.help, default, required)))
-    return f"- `{', '.join(option.opts)}{value}`: {about}".rstrip(": ")
+    names = " / ".join([", ".join(option.opts), *option.secondary_opts])
+    return f"- `{names}{value}`: {about}".rstrip(": ")
 
 
 def _no_command() -> None:

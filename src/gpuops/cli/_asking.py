@@ -40,7 +40,7 @@ def seconds_of(_ctx: object, _param: object, text: str) -> float:
     return seconds
 
 
-fresh_option = click.option("--fresh", is_flag=True, is_eager=True, expose_value=False, help="Ask every node again.",
+fresh_option = click.option("--fresh", is_flag=True, is_eager=True, expose_value=False, help="Query every node again.",
     callback=lambda ctx, _param, fresh: ctx.meta.update({_FRESH: fresh}))  # fmt: skip
 
 
@@ -216,7 +216,7 @@ describes_job = _adding(
     click.option("--queue", metavar="NAME", default="", help="Queue or partition of the scheduler."),
     click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
     click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,
-        help="Directory of the nodes in the container; repeatable."),
+        help="Mount a directory of the nodes in the container; repeatable."),
 )  # fmt: skip
 """Adds the options that describe the job of launch files: its name, rendezvous, queue, image and mounts."""
 lasts = _adding(
@@ -224,7 +224,7 @@ lasts = _adding(
         help="Also report when a job of N days without a failure ends, and how many spares pay off."),
     click.option("--tokens", callback=tokens_of, metavar="N", help="The same for a job of N tokens, such as 15T."),
     click.option("--checkpoint-time", "checkpoint_seconds", callback=seconds_of, default="60s", show_default=True,
-        metavar="TIME", help="Time that a checkpoint takes from training."),
+        metavar="TIME", help="Training time that a checkpoint costs."),
     click.option("--restart-time", "restart_seconds", callback=seconds_of, default="10m", show_default=True,
         metavar="TIME", help="Time from a failure to the next step, with a spare."),
     click.option("--repair-time", "repair_seconds", callback=seconds_of, default="48h", show_default=True,

@@ -29,9 +29,9 @@ def command(cluster: Cluster, request: DrainRequest, output: Output, nodes: tupl
 
     Running jobs continue to their end, and no pod is evicted. With `scheduler: slurm` in gpuops.yml, scontrol drains
     the nodes; with `kubernetes`, they get a taint. A node that another user drained keeps its reason. An admitted node
-    becomes drained; any other node keeps its state. If gpuops.yml names no scheduler, that is only recorded: nothing
-    keeps new jobs away, and the exit code is 3; with `scheduler: none` it is 0. If more nodes would be closed within 24
-    hours than `max_closed` in gpuops.yml allows, none is drained; --force overrides this.
+    becomes drained; any other node keeps its state. If gpuops.yml names no scheduler, the drain is only recorded:
+    nothing keeps new jobs away, and the exit code is 3; with `scheduler: none` it is 0. If more nodes would be closed
+    within 24 hours than `max_closed` in gpuops.yml allows, none is drained; --force overrides this.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import states

@@ -35,11 +35,11 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @meets
 @click.option("--env", "environment", multiple=True, callback=environment_of_job, metavar="NAME[=VALUE]",
               help="Set a variable of the job; without a value, to the one it has here; repeatable.")  # fmt: skip
-@click.option("--workdir", default="", metavar="PATH", help="Directory of every node to start in (this one, or DIR).")
+@click.option("--workdir", default="", metavar="PATH", help="Directory on every node to start in (this one, or DIR).")
 @click.option("--logs", type=_folder, metavar="NEWDIR", help="Directory to create for the logs (gpuops-logs/…).")
 @click.option("--grace", default=10.0, type=Number(0, 600), show_default=True, metavar="SECONDS",
               help="Time between TERM and KILL when the job is ended.")  # fmt: skip
-@click.option("--preflight/--no-preflight", "preflight", default=True, help="Test first why it could not start (yes).")
+@click.option("--preflight/--no-preflight", "preflight", default=True, help="Run gpuops preflight first (yes).")
 @OPTIONS["force_busy"]
 @click.option("--dry-run", is_flag=True, help="Show what would start where; start nothing.")
 @shows("table", "json")

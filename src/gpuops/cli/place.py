@@ -28,9 +28,9 @@ def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path |
     """Assign every rank of a layout to a healthy GPU.
 
     The traffic of all axes takes the least time: a job goes into the NVLink domain, rack or unit that it fits best, and
-    what must cross the spine is said. Excluded nodes and the reasons are listed on stderr. --force overrides rules that
-    only protect speed, and lets tp, cp and ep groups be torn. Nodes that are named with their GPUs (gpu[01-04]:8) are
-    not asked, and need no inventory.
+    the output lists what must cross the spine. Excluded nodes and the reasons are listed on stderr. --force overrides
+    rules that only protect speed, and allows tp, cp and ep groups to be split. Nodes that are given with their number
+    of GPUs (gpu[01-04]:8) are not queried and need no inventory.
     """
     from gpuops.report import grid
     from gpuops.report.svg import grid as drawing

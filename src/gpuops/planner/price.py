@@ -1,4 +1,4 @@
-"""The price of a sick part: what a step takes with it, against a step in which it were as its peers; pure.
+"""The cost of a slow part: the step time with it, compared with the step time with a healthy one; pure.
 
 Every ring is as fast as its slowest link. So one slow NIC lowers the bandwidth between nodes for the whole job, and a
 GPU with slow NVLinks lowers that inside nodes, each to the fraction of its peers' bandwidth that it was measured at.

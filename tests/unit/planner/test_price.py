@@ -1,4 +1,4 @@
-"""The price of a sick part, computed by hand for one layout of one job."""
+"""The cost of a slow part, computed by hand for one layout of one job."""
 
 import pytest
 

@@ -10,7 +10,7 @@ from gpuops.cli.lab import DEMO_FOLDER, FOLDER
 
 @click.command(cls=Command)
 def command() -> None:
-    """Stop the lab, or that of the demo, and remove its files."""
+    """Stop the lab or the demo's lab, and remove its files."""
     from gpuops.lab import cluster
 
     stopped = [cluster.down(folder) for folder in (FOLDER, DEMO_FOLDER)]

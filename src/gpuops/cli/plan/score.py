@@ -19,7 +19,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
     type=click.Choice(["left-out", "priors", "one-run", "fitted", "calibrated"]),
     default="left-out",
     show_default=True,
-    help="The first line, and the only one in JSON; see above.",
+    help="Constants of the first line, and the only ones in JSON; see above.",
 )
 @click.option("--calibration", type=_file, metavar="FILE", help="Score the constants of this calibration instead.")
 @click.option("--experts", is_flag=True, help="Score the mixtures of experts instead of the dense models.")
@@ -29,9 +29,9 @@ def command(table: Path, output: Output, *, kind: str, calibration: Path | None,
     """Compare predicted step times with measured runs.
 
     TABLE is a CSV file with a row for each run; docs/planner.md lists its columns. Constants predict the runs that they
-    were fitted to better than others. So the first line has those fitted without the source of each run (left-out). The
-    other choices are the priors, the priors corrected by one run of each cluster (one-run), and constants fitted to all
-    rows, without (fitted) or with a factor for each GPU (calibrated).
+    were fitted to better than other runs. So the first line scores each run with constants fitted without its source
+    (left-out). The other choices are the priors, the priors corrected by one run of each cluster (one-run), and
+    constants fitted to all rows, without (fitted) or with a factor for each GPU (calibrated).
     """
     from gpuops.operations.planning.table import score_table
     from gpuops.reasons import exit_code
