@@ -333,7 +333,7 @@ def _resets_required(
     if not messages or failing:
         return
     if actions and set(actions) == {"None"}:
-        yield _reset_refused(_is_reset_since(log, messages[-1].line))
+        yield _reset_refused(is_reset=_is_reset_since(log, messages[-1].line))
         return
     asking = (gpus[address] for address in sorted(answering))
     named: list[Gpu | None] = [gpu for gpu in asking if gpu.recovery_action not in {None, "None"}]
@@ -355,7 +355,7 @@ def _is_reset_since(log: KernelLog, line: int) -> bool:
     return recovered or any(load.line > line for load in log.of_kind("driver-load"))
 
 
-def _reset_refused(is_reset: bool) -> Finding:
+def _reset_refused(*, is_reset: bool) -> Finding:
     """Return what remains of a reset that the driver required, if no GPU asks for one now."""
     return Finding(
         "the driver refused work because a GPU required a reset (NV_ERR_RESET_REQUIRED); no GPU asks for one now",
