@@ -8,39 +8,50 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _UNIT = "nvidia-persistenced"
 _START = f"systemctl enable --now {_UNIT}; remove --no-persistence-mode from its unit, if that is there"
+_READ = f"read journalctl -u {_UNIT}, and start it again: systemctl restart {_UNIT}"
+_MODE_STAYS = ": persistence mode is on until the driver is loaded again, and then stays off"
 
 
 @check(
     needs=(gpus, services),
     tolerates=(services,),
-    expects=("gpu.persistence",),
+    uses=("gpu.persistence",),
     severity="warn",
     tags=("quick", "gpu", "nvidia-smi"),
-    applies_to="machines whose profile expects it: those with data centre GPUs; not workstations",
+    applies_to="machines whose profile expects it: those with data centre GPUs; a daemon that failed counts everywhere",
     catches="GPUs that are initialized for every job: slow starts, and clocks, limits and counters that are lost",
     fix=_START,
 )
 def persistence_mode(
     gpus: tuple[Gpu, ...], units: dict[str, Service] | Unknown, profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """All GPUs without it are one finding on the node.
+    """All GPUs without it are one finding on the node, and so is a daemon that failed while the mode is on.
 
     Sources: NVIDIA driver README, nvidia-persistenced (the driver state of an idle GPU is lost without it);
     Azure/azurehpc-health-checks, azure_gpu_persistence.nhc; leptonai/gpud issue 802 (persistence-mode component);
     NVIDIA/NVSentinel issue 1382.
     """
-    if not profile["gpu.persistence"]:
+    off = [gpu for gpu in gpus if gpu.persistence_mode is False]
+    is_expected = profile.get("gpu.persistence", False)
+    if _failed(units) and not (is_expected and len(off) == len(gpus)):
+        words = _MODE_STAYS if all(gpu.persistence_mode for gpu in gpus) else ""
+        yield Finding(f"{_UNIT} failed{words}", expected="active", found="failed", fix=_READ)
+    if not is_expected:
         yield NotApplicable("the profile does not expect persistence mode")
         return
     yield from (Unknown(f"{gpu.label} does not report its mode") for gpu in gpus if gpu.persistence_mode is None)
-    off = [gpu for gpu in gpus if gpu.persistence_mode is False]
     if len(off) > 1 and len(off) == len(gpus):
         message = f"persistence mode is off on all {len(off)} GPUs{_daemon(units)}"
         yield Finding(message, expected="on", found="off")
         return
     for gpu in off:
         fix = f"nvidia-smi -i {gpu.index} -pm 1, and find out what switched it off"
-        yield Finding("persistence mode is off", expected="on", found="off", fix=fix, part=gpu.part)
+        why = _daemon(units) if len(gpus) == 1 else ""
+        yield Finding(f"persistence mode is off{why}", expected="on", found="off", fix=fix, part=gpu.part)
+
+
+def _failed(units: dict[str, Service] | Unknown) -> bool:
+    return not isinstance(units, Unknown) and _UNIT in units and units[_UNIT].active == "failed"
 
 
 def _daemon(units: dict[str, Service] | Unknown) -> str:

@@ -109,8 +109,9 @@ def xid(
     of NVLink. Application errors (Xid 13, 31, 43) do not fail a node. Of several Xids with one cause, the others are
     information. The log keeps an Xid after the reset that it required, so a GPU that was reset, or whose present state
     no longer requires a reset, is not reset again. A GPU without an Xid that the log says is off the bus, cannot be
-    initialized or requires a reset counts like one with it. If the log does not reach back to boot, the absence of Xids
-    is unknown.
+    initialized or requires a reset counts like one with it; if no GPU asks for a reset now, that it was required is a
+    warning, and information after the driver was loaded again. If the log does not reach back to boot, the absence of
+    Xids is unknown.
     """
     gpus_by_address = known_gpus(listed, functions, loaded)
     answering = frozenset() if isinstance(listed, Unknown) else frozenset(gpu.address for gpu in listed)
@@ -329,7 +330,10 @@ def _resets_required(
     """Yield what the driver refused because a GPU requires a reset; its message does not name the GPU."""
     messages = log.of_kind("reset-required")
     actions = [gpus[address].recovery_action for address in answering]
-    if not messages or failing or (actions and set(actions) == {"None"}):
+    if not messages or failing:
+        return
+    if actions and set(actions) == {"None"}:
+        yield _reset_refused(is_reset=_is_reset_since(log, messages[-1].line))
         return
     asking = (gpus[address] for address in sorted(answering))
     named: list[Gpu | None] = [gpu for gpu in asking if gpu.recovery_action not in {None, "None"}]
@@ -341,3 +345,21 @@ def _resets_required(
             severity="reset",
             code="reset-required",
         )
+
+
+def _is_reset_since(log: KernelLog, line: int) -> bool:
+    """Return True if the log shows after ``line`` that the driver was loaded again, or that a GPU has recovered."""
+    recovered = any(
+        x.code == _RECOVERY and x.line > line and meaning_of(x.code, x.text).action == "none" for x in log.xids
+    )
+    return recovered or any(load.line > line for load in log.of_kind("driver-load"))
+
+
+def _reset_refused(*, is_reset: bool) -> Finding:
+    """Return what remains of a reset that the driver required, if no GPU asks for one now."""
+    return Finding(
+        "the driver refused work because a GPU required a reset (NV_ERR_RESET_REQUIRED); no GPU asks for one now",
+        fix="nothing to do now" if is_reset else "if jobs still fail to start, drain the node and reset its GPUs",
+        severity="info" if is_reset else "warn",
+        code="reset-required",
+    )

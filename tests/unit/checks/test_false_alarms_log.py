@@ -136,8 +136,26 @@ def test_s17_a_gpu_that_refuses_work_until_a_reset(h100):
     """kubernetes-sigs/dra-driver-nvidia-gpu#982: no Xid, and CUDA says that the device is busy."""
     assert told(h100.with_gpu(2, recovery_action="Reset"), RESET_REQUIRED) == [("xid", "gpu2", "reset")]
     assert told(h100.with_gpus(recovery_action=None), RESET_REQUIRED) == [("xid", "node", "reset")]
-    assert told(h100, RESET_REQUIRED) == []
+    assert told(h100, RESET_REQUIRED) == [("xid", "node", "warn")], "no GPU asks for it now, and nothing shows a reset"
+    assert told(h100, RESET_REQUIRED, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05") == []
+    recovered = (
+        "NVRM: Xid (PCI:0000:52:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    )
+    assert told(h100, RESET_REQUIRED, recovered) == []
+    assert told(h100, recovered, RESET_REQUIRED) == [("xid", "node", "warn")], "it came after the reset"
     assert findings_of("hgx-h100", "gpu2:reset-required")[0] == [("xid", "gpu2", "reset")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: GPU0 nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062)",
+        "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required (0x00000062) returned from status @ a.c:9",
+        "NVRM: nvAssertOkFailed: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] returned from x @ gpu.c:1",
+    ],
+)
+def test_s17_in_the_words_of_other_drivers(h100, line):
+    assert told(h100.with_gpus(recovery_action=None), line) == [("xid", "node", "reset")]
 
 
 def test_s17_beside_an_xid_it_is_told_once(h100):

@@ -1,5 +1,7 @@
 """Persistence mode: expected of data centre boards, never of a workstation."""
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.checks.lab_node import findings_of
 
@@ -40,6 +42,19 @@ def test_all_gpus_without_it_are_one_finding_with_the_state_of_the_daemon(h100, 
     assert "nvidia-persistenced" in finding.fix
 
 
+@pytest.mark.parametrize("mode", [True, False])
+def test_a_daemon_that_failed_is_a_finding_whatever_the_mode_and_the_profile(h100, titan, mode):
+    failed = {"nvidia-persistenced": Service("loaded", "failed", "failed", "enabled")}
+    for machine in (h100, titan, replace(h100, profile=NO_PROFILE)):
+        broken = machine.with_gpus(persistence_mode=mode).but(services=failed)
+        assert told(broken) == [("node", "warn")]
+        assert "nvidia-persistenced" in broken.judge("persistence-mode").findings[0].message
+    assert told(h100.with_gpu(4, persistence_mode=False).but(services=failed)) == [("node", "warn"), ("gpu4", "warn")]
+    assert told(h100.seeing(h100.values["gpus"][0]).with_gpus(persistence_mode=mode).but(services=failed)) == [
+        ("node" if mode else "gpu0", "warn")
+    ]
+
+
 def test_what_is_not_reported_is_unknown(h100):
     assert h100.with_gpu(4, persistence_mode=None).judge("persistence-mode").status == "unknown"
 
@@ -56,4 +71,5 @@ def test_only_profiles_of_data_centre_boards_expect_it(titan):
 @pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "l40s"])
 def test_the_labs_faults_are_named_once(machine):
     assert findings_of(machine, "gpu2:persistence-off")[0] == [("persistence-mode", "gpu2", "warn")]
-    assert findings_of(machine, "host:persistenced-failed")[0] == [("persistence-mode", "node", "warn")]
+    for fault in ("host:persistenced-failed", "host:persistenced-died"):
+        assert findings_of(machine, fault)[0] == [("persistence-mode", "node", "warn")]

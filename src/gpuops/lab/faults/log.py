@@ -51,11 +51,13 @@ def _probe_failed(node: Node, name: str, _value: str) -> Node:
     )
 
 
-def _reset_required(node: Node, name: str, _value: str) -> Node:
+def _reset_required(node: Node, name: str, value: str) -> Node:
+    return _reset_refused(node.with_gpu(int(name), recovery="Reset"), name, value)
+
+
+def _reset_refused(node: Node, _name: str, _value: str) -> Node:
     refusal = "Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062)"
-    return node.with_gpu(int(name), recovery="Reset").logging(
-        f"NVRM: nvAssertOkFailedNoLog: {refusal} returned from status @ kernel_channel.c:2827"
-    )
+    return node.logging(f"NVRM: nvAssertOkFailedNoLog: {refusal} returned from status @ kernel_channel.c:2827")
 
 
 def _recovered(node: Node, name: str, _value: str) -> Node:
@@ -107,6 +109,13 @@ FAULTS = (
         found_by=("gpu-lost",),
     ),
     Fault("gpu", "reset-required", "it refuses work until a reset, without an Xid", _reset_required, found_by=("xid",)),
+    Fault(
+        "host",
+        "reset-refused",
+        "the driver refused work until a reset, and no GPU asks for one",
+        _reset_refused,
+        found_by=("xid",),
+    ),
     Fault("gpu", "recovered", "healthy: an Xid 119 whose reset is done, by Xid 154", _recovered),
     Fault(
         "host", "nouveau", "nouveau has the GPUs, so the driver is not loaded", _nouveau, found_by=("driver-loaded",)

@@ -14,10 +14,14 @@ def _off(node: Node, name: str, _value: str) -> Node:
     return node.with_gpu(gpu.index, prints={**gpu.prints, "persistence_mode": "Disabled"})
 
 
-def _daemon_failed(node: Node, _name: str, _value: str) -> Node:
+def _daemon_failed(node: Node, name: str, value: str) -> Node:
     driver = replace(_persistent(node).driver, persistence=False)
+    return replace(_daemon_died(node, name, value), driver=driver)
+
+
+def _daemon_died(node: Node, _name: str, _value: str) -> Node:
     failed = Service("failed", "failed", "enabled")
-    return replace(node, driver=driver, services={**node.services, "nvidia-persistenced": failed})
+    return replace(_persistent(node), services={**node.services, "nvidia-persistenced": failed})
 
 
 def _persistent(node: Node) -> Node:
@@ -33,6 +37,13 @@ FAULTS = (
         "persistenced-failed",
         "persistence mode is off on all GPUs, because its daemon failed",
         _daemon_failed,
+        found_by=("persistence-mode",),
+    ),
+    Fault(
+        "host",
+        "persistenced-died",
+        "its daemon failed after it had set persistence mode",
+        _daemon_died,
         found_by=("persistence-mode",),
     ),
 )

@@ -53,11 +53,13 @@ class Message:
 
 
 _ADDRESS = r"(?P<subject>[\da-fA-F]{4,8}:[\da-fA-F]{2}:[\da-fA-F]{2}\.[0-7])"
+_NVRM_SAYS = r"NVRM: (?:GPU\d+ |GPU at PCI:\S+ )?(?P<subject>\w+)(?::|\().*"
 _PATTERNS: tuple[tuple[str, MessageKind, str], ...] = (
     ("NVRM: loading NVIDIA", "driver-load", r"NVRM: loading NVIDIA (?P<subject>UNIX).*"),
     ("bound to nouveau", "nouveau", rf"NVRM: GPU {_ADDRESS} is already bound to nouveau"),
     ("RmInitAdapter failed", "init-failed", rf"NVRM: GPU {_ADDRESS}: RmInitAdapter failed.*"),
-    ("NV_ERR_RESET_REQUIRED", "reset-required", r"NVRM: (?P<subject>\w+): .*NV_ERR_RESET_REQUIRED.*"),
+    ("NV_ERR_RESET_REQUIRED", "reset-required", rf"{_NVRM_SAYS}NV_ERR_RESET_REQUIRED.*"),
+    ("Assertion failed: Reset req", "reset-required", rf"{_NVRM_SAYS}Assertion failed: Reset required.*"),
     ("fallen off the bus", "off-bus", rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}:? .*fallen off the bus.*"),
     ("unavailable key", "unsigned-module", r"Loading of (?P<subject>module) with unavailable key is rejected"),
     (
