@@ -28,16 +28,21 @@ _VERSION_TRAP = re.compile(r"\d+\.\d+|0\d+|\d+(:\d+)+")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+WHOLE = 0
+"""Line of a `Where` that is a file as a whole, such as one that cannot be read."""
+
+
 @dataclass(frozen=True)
 class Where:
-    """Position in a file; line and column count from 1. An option of the command line has neither."""
+    """Position in a file; line and column count from 1. An option of the command line and `WHOLE` have neither."""
 
     file: str
     line: int = 1
     column: int = 1
 
     def __str__(self) -> str:
-        return self.file if self.file.startswith("--") else f"{self.file}:{self.line}:{self.column}"
+        whole = self.line == WHOLE or self.file.startswith("--")
+        return self.file if whole else f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ def read_text(path: Path) -> str:
     try:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DocumentError(Where(str(path)), "not UTF-8 text; save it as UTF-8") from error
+        raise DocumentError(Where(str(path), WHOLE), "not UTF-8 text; save it as UTF-8") from error
 
 
 def read_bytes(path: Path, most_bytes: int = _LARGEST_BYTES) -> bytes:
@@ -207,9 +212,9 @@ def read_bytes(path: Path, most_bytes: int = _LARGEST_BYTES) -> bytes:
             content = file.read(most_bytes + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
         why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise DocumentError(Where(str(path)), f"cannot be read: {why}") from error
+        raise DocumentError(Where(str(path), WHOLE), f"cannot be read: {why}") from error
     if len(content) > most_bytes:
-        raise DocumentError(Where(str(path)), f"larger than {most_bytes >> 20} MiB; is this the right file?")
+        raise DocumentError(Where(str(path), WHOLE), f"larger than {most_bytes >> 20} MiB; is this the right file?")
     return content
 
 
@@ -219,7 +224,7 @@ def regular(path: Path) -> Path:
     For files that gpuops finds by itself. A user may name a pipe.
     """
     if exists(path) and not is_file(path):
-        raise DocumentError(Where(str(path)), "not a regular file")
+        raise DocumentError(Where(str(path), WHOLE), "not a regular file")
     return path
 
 

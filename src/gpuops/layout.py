@@ -103,7 +103,7 @@ def parse_layout(text: str, order: str = DEFAULT_ORDER, gpus: Callable[[Layout],
     if ALL_GPUS not in words:
         return layout
     if gpus is None:
-        raise LayoutError(f"--layout: {ALL_GPUS} needs nodes whose GPUs can be counted; give a number")
+        raise LayoutError(f"layout: {ALL_GPUS} needs nodes whose GPUs can be counted; give a number")
     return replace(layout, dp=_replicas(layout, gpus(layout)))
 
 
@@ -119,12 +119,12 @@ def _layout_of(words: list[str], order: str) -> Layout:
         key, equals, value = word.partition("=")
         key = _ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if not equals:
-            raise LayoutError(f'--layout: "{word}" is not KEY=VALUE; expected something like dp=8')
+            raise LayoutError(f'layout: "{word}" is not KEY=VALUE; expected something like dp=8')
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS) or f"; known keys: {', '.join(_KEYS)}"
-            raise LayoutError(f'--layout: unknown key "{key}"{hint}')
+            raise LayoutError(f'layout: unknown key "{key}"{hint}')
         if key in values:
-            raise LayoutError(f'--layout: "{key}" is given twice')
+            raise LayoutError(f'layout: "{key}" is given twice')
         values[key] = _value(key, value)
     return Layout(**values)
 
@@ -132,15 +132,15 @@ def _layout_of(words: list[str], order: str) -> Layout:
 def _value(key: str, value: str) -> int | bool | str:
     if key in _CHOICES:
         if value not in _CHOICES[key]:
-            raise LayoutError(f'--layout: {key} must be one of {", ".join(_CHOICES[key])}, not "{value}"')
+            raise LayoutError(f'layout: {key} must be one of {", ".join(_CHOICES[key])}, not "{value}"')
         return value
     if key == "sequence_parallel":
         if value.lower() not in _BOOLEANS:
-            raise LayoutError(f'--layout: {key} must be true or false, not "{value}"')
+            raise LayoutError(f'layout: {key} must be true or false, not "{value}"')
         return _BOOLEANS[value.lower()]
     low, high = (0, 3) if key == "zero" else (1, 1_000_000)
     if not re.fullmatch("[0-9]{1,7}", value) or not low <= int(value) <= high:
-        raise LayoutError(f'--layout: {key} must be a whole number from {low} to {high}, not "{value}"')
+        raise LayoutError(f'layout: {key} must be a whole number from {low} to {high}, not "{value}"')
     return int(value)
 
 

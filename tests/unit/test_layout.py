@@ -293,7 +293,7 @@ KEYS = "dp, pp, tp, cp, ep, zero, mbs, chunks, vpp, offload, recompute, sequence
 def test_a_wrong_word_of_a_layout_is_named(text, sentence):
     with pytest.raises(LayoutError) as raised:
         parse_layout(text)
-    assert str(raised.value) == f"--layout: {sentence}"
+    assert str(raised.value) == f"layout: {sentence}"
 
 
 def test_a_number_longer_than_python_reads_is_refused():

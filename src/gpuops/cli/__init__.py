@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from gpuops.cancellation import ignore_signals
-from gpuops.cli._ending import aborts, leave_stdout, run_program
+from gpuops.cli._ending import aborts, leave, leave_stdout, run_program
 from gpuops.cli._terminal import Commands, exits, log_to_stderr
 from gpuops.version import __version__
 
@@ -68,6 +67,4 @@ def program(ctx: click.Context, verbose: int, debug: bool) -> None:  # noqa: FBT
 def main() -> None:
     """Run the program: each error is one sentence on stderr and the exit code of its class."""
     gc.set_threshold(50_000)  # parsing makes many objects and no cycles: looking for some took half of its time
-    code = run_program(program, debug="--debug" in sys.argv[1:])
-    ignore_signals()
-    sys.exit(code)
+    leave(run_program(program, debug="--debug" in sys.argv[1:]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
+from typing import NoReturn
 
 import click
 
@@ -69,6 +71,17 @@ def _complain_of(error: Exception) -> int:
     if isinstance(error, OSError) and (why := explain_system(error)):
         return _complain(why, 2)
     return _complain(f"{blame(error)}; run again with --debug and report it", 70)
+
+
+def leave(code: int) -> NoReturn:
+    """End with ``code``, even beside daemon threads: one that is just starting crashes a Python that tidies up."""
+    ignore_signals()
+    if any(thread.daemon for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):  # a reader that left, a full disk: the exit code is set
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def leave_stdout() -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import Opaque, Where, YamlNode, exists, is_directory, parse, read_text, regular
+from gpuops.document import WHOLE, Opaque, Where, YamlNode, exists, is_directory, parse, read_text, regular
 from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft
 from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
@@ -211,14 +211,14 @@ def _sources(path: Path) -> list[Path]:
 def _read_file(path: Path, text: str, draft: Draft) -> None:
     if os.access(path, os.X_OK):
         raise DocumentError(
-            Where(str(path)),
+            Where(str(path), WHOLE),
             "an executable file; gpuops does not run inventory scripts. Save its output: "
             f"ansible-inventory -i {path} --list --yaml --export > prod.yml, or: chmod -x {path}",
         )
     if text.startswith("$ANSIBLE_VAULT;"):
-        raise DocumentError(Where(str(path)), "encrypted by ansible-vault; keep secrets in group_vars/ instead")
+        raise DocumentError(Where(str(path), WHOLE), "encrypted by ansible-vault; keep secrets in group_vars/ instead")
     if path.suffix == ".toml":
-        raise DocumentError(Where(str(path)), "a TOML inventory; gpuops reads YAML and INI")
+        raise DocumentError(Where(str(path), WHOLE), "a TOML inventory; gpuops reads YAML and INI")
     try:
         if _is_yaml(path, text):
             read_yaml(parse(text, str(path)), draft)
@@ -226,7 +226,7 @@ def _read_file(path: Path, text: str, draft: Draft) -> None:
             read_ini(text, str(path), draft)
     except DocumentError:
         if any(mark in text for mark in _SECRETS):
-            raise DocumentError(Where(str(path)), _NO_INVENTORY) from None  # what it quotes may be a secret
+            raise DocumentError(Where(str(path), WHOLE), _NO_INVENTORY) from None  # what it quotes may be a secret
         raise
 
 

@@ -29,7 +29,7 @@ class VarsFiles:
     def _read_file(self, path: Path) -> dict[str, YamlNode]:
         text = read_text(regular(path))
         if text.startswith("$ANSIBLE_VAULT;"):
-            self.warnings.append(f"{path}:1:1: encrypted by ansible-vault, so gpuops ignores its variables")
+            self.warnings.append(f"{path}: encrypted by ansible-vault, so gpuops ignores its variables")
             return {}
         return parse(text, str(path)).map("a map of variables")
 

@@ -125,7 +125,8 @@ def _too_few(layout: Layout, nodes: Sequence[NodeShape]) -> str:
     available = ", ".join(f"{count} x {size}" for size, count in sorted(sizes.items(), reverse=True)) or "none"
     total = sum(len(node.gpus) for node in nodes)
     groups = f" in groups of tp={layout.tp}" if layout.tp > 1 else ""
-    return f"{needed_gpus(layout)} are needed but only {total} are usable{groups} (nodes x GPUs: {available})"
+    needed = f"{needed_gpus(layout)} {'is' if layout.ranks == 1 else 'are'} needed"
+    return f"{needed} but only {total} are usable{groups} (nodes x GPUs: {available})"
 
 
 def _idle_gpus(used: Iterable[NodeShape], sizes: dict[str, int]) -> Iterator[str]:

@@ -79,7 +79,7 @@ def _refuse_unused(target: Target, job: Job) -> None:
     texts = [read_text(path) for path in target.files.values()] if any(value for *_, value in values) else []
     for option, name, value in values:
         if value and not any(name in text for text in texts):
-            raise TemplateError(f"{target.name} has no use for {option}; omit it, or see gpuops targets list")
+            raise TemplateError(f"{target.name} has no use for {option}; omit it")
 
 
 def _same_ranks(order: str, placement: Placement) -> bool:

@@ -68,7 +68,7 @@ def targets(project: Path | None = None) -> ByName[Target]:
     by_name = dict(_in_folder(builtin("templates"), "built-in"))
     if own is not None:
         by_name |= dict(_in_folder(own, "project"))
-    return ByName("launch target", sorted(by_name), by_name.__getitem__, "; gpuops targets list")
+    return ByName("launch target", sorted(by_name), by_name.__getitem__, "; to list them: gpuops targets list")
 
 
 def find_target(name: str, project: Path | None = None) -> Target:

@@ -23,7 +23,7 @@ BAD_INVENTORIES = {
         r'prod\.yml:4:5: duplicate key "gpu01", first set on line 3',
     ),
     "a tab": (b"all:\n\thosts:\n", r"prod\.yml:2:1: a tab in the indentation; use spaces"),
-    "UTF-16": (GOOD.encode("utf-16"), r"prod\.yml:1:1: not UTF-8"),
+    "UTF-16": (GOOD.encode("utf-16"), r"prod\.yml: not UTF-8"),
     "a Python object": (b"all: !!python/object:os.system {}\n", r"prod\.yml:1:6: !!python/object:os\.system is not"),
     "an option as a host": (b"all:\n  hosts:\n    -oProxyCommand=id:\n", r"prod\.yml:3:5: .*-oProxyCommand=id"),
     "a port beyond TCP": (b"all:\n  hosts:\n    gpu01: {ansible_port: 70000}\n", r"prod\.yml:3:27: .*70000"),

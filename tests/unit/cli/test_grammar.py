@@ -259,7 +259,7 @@ def test_extra_vars_override_the_playbook_and_the_inventory(gpuops, home, form):
         ("siz=1", 'p.yml uses no variable "siz"; did you mean "size"?'),
         ("size", '"size" is not NAME=VALUE or @FILE'),
         ("size=[1", "--extra-vars size: did not find"),
-        ("@none.yml", "none.yml:1:1: cannot be read: no such file"),
+        ("@none.yml", "none.yml: cannot be read: no such file"),
     ],
 )
 def test_wrong_extra_vars_are_refused(gpuops, word, complaint):
@@ -391,3 +391,19 @@ def test_interrupt_while_the_program_loads_prints_no_traceback(home):
         assert b"Traceback" not in err, (number, err)
         assert b"interrupted" in err + out, (number, err)  # once n1 is asked, its answer says so
         assert child.returncode == 130, (number, err)
+
+
+@pytest.mark.parametrize(("starts", "tidies_up"), [(True, False), (False, True)])
+def test_a_thread_that_is_still_there_never_sees_python_tidy_up(starts, tidies_up):
+    program_text = f"""
+import atexit, sys, threading, time
+from gpuops.cli import _ending
+atexit.register(print, "tidied up")
+if {starts}:
+    threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+print("a report")
+_ending.leave(3)
+"""
+    done = subprocess.run([sys.executable, "-c", program_text], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout == "a report\n" + "tidied up\n" * tidies_up

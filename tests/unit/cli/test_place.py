@@ -137,7 +137,7 @@ def test_a_profile_that_does_not_exist_is_told_with_its_place_before_any_node_is
 
 
 REFUSED = {
-    "a wrong word": (["--layout", "dq=2"], r"--layout: .*\bdq\b"),
+    "a wrong word": (["--layout", "dq=2"], r"layout: .*\bdq\b"),
     "a wrong order": (["--layout", "dp=2", "--order", "dp-tp"], r"--order"),
     "too many ranks": (["--layout", "dp=3,tp=4"], r"dp=3 · tp=4 = 12 GPUs are needed but only 8 are usable"),
     "tp beyond NVLink": (["--layout", "tp=8"], r"tp=8 does not fit the 4 GPUs.*--force overrides"),

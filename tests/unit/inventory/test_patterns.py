@@ -97,7 +97,7 @@ def test_a_pattern_that_means_nothing_is_an_error(pattern, site):
 
 
 def test_a_file_that_is_not_there_is_an_error(site):
-    with pytest.raises(DocumentError, match=r"failed.retry:1:1: cannot be read: no such file"):
+    with pytest.raises(DocumentError, match=r"failed.retry: cannot be read: no such file"):
         site.select("@failed.retry")
 
 
