@@ -172,7 +172,7 @@ def catalogue() -> Iterator[str]:
 
 
 _OF_ALL = {"test_bad_answers", "test_every_check", "test_fault_matrix", "test_lab_gpu_faults", "test_one_fault"}
-_SOURCES = re.compile(r"Sources?[^:.]*: .*?\.(?= [A-Z]|$)")
+_SOURCES = re.compile(r"Sources?[^:.]*: .*?(?<! [A-Z])\.(?= [A-Z]|$)")
 
 
 def profiles() -> Iterator[str]:
