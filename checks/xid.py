@@ -40,12 +40,12 @@ class _Settled:
 
 
 _SETTLED = {
-    48: _Settled("no such error since the last reset", "nothing to do now; if it comes back, replace the card"),
+    48: _Settled("its count of uncorrected errors is 0 now", "nothing to do now; if it comes back, replace the card"),
     63: _Settled("nothing waits for a reset now", "nothing to do: the row or page is out of use"),
     64: _Settled("no remapping waits or has failed now", "if it comes back, return the card", "warn"),
     74: _Settled("the link is up now", "if it repeats, suspect the link and its other end", "warn"),
-    94: _Settled("no such error since the last reset", "restart the application that it ended", "warn"),
-    95: _Settled("no such error since the last reset", "nothing to do now; if it comes back, replace the card"),
+    94: _Settled("its count of uncorrected errors is 0 now", "restart the application that it ended", "warn"),
+    95: _Settled("its count of uncorrected errors is 0 now", "nothing to do now; if it comes back, replace the card"),
     154: _Settled("the GPU asks for nothing now", "nothing to do"),
 }
 _RECOVERED = _Settled("the GPU has recovered since", "nothing to do now; if it comes back, run a diagnostic")

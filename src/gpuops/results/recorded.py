@@ -200,7 +200,7 @@ def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:
         one = node in nodes and not blamed.alternatives
         where = (node, part or "node") if one else (FLEET, blamed.part)
         found, expected = blamed.found_gb_per_s, blamed.expected_gb_per_s
-        speed = f"{found:.0f} of {expected:.0f} GB/s" if found is not None and expected else blamed.kind
+        speed = f"{found:.3g} of {expected:.3g} GB/s" if found is not None and expected else blamed.kind
         key = FindingKey(where[0], ALL_REDUCE, redact(where[1]), blamed.kind)
         yield SeenFinding(key, "fail", "fail", f"all-reduce: {blamed.kind}, {speed}", redact(fix_for(blamed)))
     for cause in measurement.blame.fleet:

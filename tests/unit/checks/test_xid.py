@@ -54,9 +54,9 @@ RECOVERY = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Requir
     [
         (xid(63), "info", "nothing waits for a reset now"),
         (xid(64), "warn", "no remapping waits or has failed now"),
-        (xid(48), "info", "no such error since the last reset"),
-        (xid(95), "info", "no such error since the last reset"),
-        (xid(94), "warn", "no such error since the last reset"),
+        (xid(48), "info", "its count of uncorrected errors is 0 now"),
+        (xid(95), "info", "its count of uncorrected errors is 0 now"),
+        (xid(94), "warn", "its count of uncorrected errors is 0 now"),
         (xid(154, text=RECOVERY), "info", "the GPU asks for nothing now"),
         (xid(74, text=LINK), "warn", "the link is up now"),
     ],

@@ -108,17 +108,23 @@ def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():
     parts = (
         BlamedPart(NIC, "slow", 31.0, 48.0),
         BlamedPart("gpu001", "slow", 40.0, 48.0),
-        BlamedPart("gpu001:mlx5_0", "slow", 20.0, 48.0, alternatives=("leaf:L1",)),
+        BlamedPart("gpu001:mlx5_0", "slow", 0.0062, 0.0125),
+        BlamedPart("gpu001:mlx5_1", "slow", 20.0, 48.0, alternatives=("leaf:L1",)),
         BlamedPart("gpu000:mlx5_0", "hang"),
     )
     kept = record(Measurement(Evidence(fabric, measured), Blame(parts), "nccl"), RUN, {})
     assert kept.nodes["gpu001"].figures == {
         "node.gb_per_s": 478.0,
+        "mlx5_0.gb_per_s": 0.0062,
+        "mlx5_0.expected_gb_per_s": 0.0125,
         "mlx5_1.gb_per_s": 31.0,
         "mlx5_1.expected_gb_per_s": 48.0,
         "rails.gb_per_s": 40.0,
         "rails.expected_gb_per_s": 48.0,
     }
+    told = [finding.message for finding in kept.nodes["gpu001"].findings]
+    assert "all-reduce: slow, 31 of 48 GB/s" in told
+    assert "all-reduce: slow, 0.0062 of 0.0125 GB/s" in told
 
 
 @pytest.mark.parametrize("result", [object(), "text", None])
