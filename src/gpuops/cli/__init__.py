@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from gpuops.cli._ending import aborts, leave, leave_stdout, run_program
+from gpuops.cli._ending import leave, leave_stdout, run_program
 from gpuops.cli._terminal import Commands, exits, log_to_stderr
 from gpuops.version import __version__
 
@@ -25,6 +26,15 @@ _SECTIONS = {
 }
 
 
+@contextlib.contextmanager
+def _aborts() -> Iterator[None]:
+    """Raise `click.Abort` on Ctrl-C: before it does so itself, click prints an empty line to any stderr."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise click.Abort(*stop.args) from stop
+
+
 class _Program(Commands):
     def sections(self, ctx: click.Context) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the commands by what they are for."""
@@ -35,13 +45,13 @@ class _Program(Commands):
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parse the options before the command."""
-        with aborts():
+        with _aborts():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; without this, click would end with 1 when the reader of stdout leaves."""
         try:
-            with aborts():
+            with _aborts():
                 return super().invoke(ctx)
         except BrokenPipeError:
             raise click.exceptions.Exit(leave_stdout()) from None

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from typing import NoReturn
 
 import click
@@ -19,15 +18,6 @@ from gpuops.errors import GpuopsError, OutputError, explain_system, is_raised_in
 
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
 _PRINTS = "gpuops.cli._terminal"
-
-
-@contextlib.contextmanager
-def aborts() -> Iterator[None]:
-    """Raise `click.Abort` on Ctrl-C: before it does so itself, click prints an empty line to any stderr."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise click.Abort(*stop.args) from stop
 
 
 def run_program(program: click.Group, *, debug: bool) -> int:
@@ -76,12 +66,12 @@ def _complain_of(error: Exception) -> int:
 def leave(code: int) -> NoReturn:
     """End with ``code``, even beside daemon threads: one that is just starting crashes a Python that tidies up."""
     ignore_signals()
-    if any(thread.daemon for thread in threading.enumerate()):
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):  # a reader that left, a full disk: the exit code is set
-                stream.flush()
-        os._exit(code)
-    sys.exit(code)
+    if not any(thread.daemon for thread in threading.enumerate()):
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a reader that left, a full disk: the exit code is set
+            stream.flush()
+    os._exit(code)
 
 
 def leave_stdout() -> int:
