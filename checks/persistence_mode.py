@@ -18,45 +18,41 @@ _MODE_STAYS = ": persistence mode is on until the driver is loaded again, and th
     uses=("gpu.persistence",),
     severity="warn",
     tags=("quick", "gpu", "nvidia-smi"),
-    applies_to="machines whose profile expects it: those with data centre GPUs; a daemon that failed counts everywhere",
+    applies_to="machines whose profile expects it: those with data centre GPUs; a failed daemon on any",
     catches="GPUs that are initialized for every job: slow starts, and clocks, limits and counters that are lost",
     fix=_START,
 )
 def persistence_mode(
     gpus: tuple[Gpu, ...], units: dict[str, Service] | Unknown, profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """All GPUs without it are one finding on the node, and so is a daemon that failed while the mode is on.
+    """If no GPU has it, that is one finding on the node. A failed daemon is a finding even while the mode is on.
 
     Sources: NVIDIA driver README, nvidia-persistenced (the driver state of an idle GPU is lost without it);
     Azure/azurehpc-health-checks, azure_gpu_persistence.nhc; leptonai/gpud issue 802 (persistence-mode component);
     NVIDIA/NVSentinel issue 1382.
     """
+    daemon = None if isinstance(units, Unknown) else units.get(_UNIT)
     off = [gpu for gpu in gpus if gpu.persistence_mode is False]
+    is_off_on_all = len(off) == len(gpus)
     is_expected = profile.get("gpu.persistence", False)
-    if _failed(units) and not (is_expected and len(off) == len(gpus)):
+    if daemon is not None and daemon.active == "failed" and not (is_expected and is_off_on_all):
         words = _MODE_STAYS if all(gpu.persistence_mode for gpu in gpus) else ""
         yield Finding(f"{_UNIT} failed{words}", expected="active", found="failed", fix=_READ)
     if not is_expected:
         yield NotApplicable("the profile does not expect persistence mode")
         return
     yield from (Unknown(f"{gpu.label} does not report its mode") for gpu in gpus if gpu.persistence_mode is None)
-    if len(off) > 1 and len(off) == len(gpus):
-        message = f"persistence mode is off on all {len(off)} GPUs{_daemon(units)}"
-        yield Finding(message, expected="on", found="off")
+    why = _state_of(daemon) if is_off_on_all else ""
+    if len(off) > 1 and is_off_on_all:
+        yield Finding(f"persistence mode is off on all {len(off)} GPUs{why}", expected="on", found="off")
         return
     for gpu in off:
         fix = f"nvidia-smi -i {gpu.index} -pm 1, and find out what switched it off"
-        why = _daemon(units) if len(gpus) == 1 else ""
         yield Finding(f"persistence mode is off{why}", expected="on", found="off", fix=fix, part=gpu.part)
 
 
-def _failed(units: dict[str, Service] | Unknown) -> bool:
-    return not isinstance(units, Unknown) and _UNIT in units and units[_UNIT].active == "failed"
-
-
-def _daemon(units: dict[str, Service] | Unknown) -> str:
+def _state_of(daemon: Service | None) -> str:
     """Return what systemd says of the daemon, if it does not run."""
-    unit = None if isinstance(units, Unknown) else units.get(_UNIT)
-    if unit is None or unit.running:
+    if daemon is None or daemon.running:
         return ""
-    return f"; {_UNIT} is {unit.active if unit.installed else 'not installed'}"
+    return f"; {_UNIT} is {daemon.active if daemon.installed else 'not installed'}"

@@ -39,13 +39,14 @@ class _Settled:
     severity: _Severity = "info"
 
 
+_NO_ERRORS = "its count of uncorrected errors is 0 now"
 _SETTLED = {
-    48: _Settled("its count of uncorrected errors is 0 now", "nothing to do now; if it comes back, replace the card"),
+    48: _Settled(_NO_ERRORS, "nothing to do now; if it comes back, replace the card"),
     63: _Settled("nothing waits for a reset now", "nothing to do: the row or page is out of use"),
     64: _Settled("no remapping waits or has failed now", "if it comes back, return the card", "warn"),
     74: _Settled("the link is up now", "if it repeats, suspect the link and its other end", "warn"),
-    94: _Settled("its count of uncorrected errors is 0 now", "restart the application that it ended", "warn"),
-    95: _Settled("its count of uncorrected errors is 0 now", "nothing to do now; if it comes back, replace the card"),
+    94: _Settled(_NO_ERRORS, "restart the application that it ended", "warn"),
+    95: _Settled(_NO_ERRORS, "nothing to do now; if it comes back, replace the card"),
     154: _Settled("the GPU asks for nothing now", "nothing to do"),
 }
 _RECOVERED = _Settled("the GPU has recovered since", "nothing to do now; if it comes back, run a diagnostic")
@@ -109,9 +110,9 @@ def xid(
     of NVLink. Application errors (Xid 13, 31, 43) do not fail a node. Of several Xids with one cause, the others are
     information. The log keeps an Xid after the reset that it required, so a GPU that was reset, or whose present state
     no longer requires a reset, is not reset again. A GPU without an Xid that the log says is off the bus, cannot be
-    initialized or requires a reset counts like one with it; if no GPU asks for a reset now, that it was required is a
-    warning, and information after the driver was loaded again. If the log does not reach back to boot, the absence of
-    Xids is unknown.
+    initialized or requires a reset counts like one with it. If no GPU asks for a reset now, such a line about a reset
+    is a warning, or information if the driver was loaded again or a GPU has recovered since. If the log does not reach
+    back to boot, the absence of Xids is unknown.
     """
     gpus_by_address = known_gpus(listed, functions, loaded)
     answering = frozenset() if isinstance(listed, Unknown) else frozenset(gpu.address for gpu in listed)
@@ -244,17 +245,21 @@ def _settled(
         return None
     if last.code == 154:
         return None
-    if any(_has_recovered(later, last) for later in log.xids) and action != "isolate":
+    own = [later for later in log.xids if later.address == last.address]
+    if any(_is_recovery(later, last.line) for later in own) and action != "isolate":
         return _RECOVERED
-    if not any(load.line > last.line for load in log.of_kind("driver-load")) or last.address not in answering:
+    if not _is_loaded_again(log, last.line) or last.address not in answering:
         return None
     return _RELOADED if action == "reset" else _BACK
 
 
-def _has_recovered(later: Xid, event: Xid) -> bool:
-    """Return True if ``later`` shows that the GPU of ``event`` needs nothing any more."""
-    is_recovery = later.code == _RECOVERY and later.address == event.address and later.line > event.line
-    return is_recovery and meaning_of(_RECOVERY, later.text).action == "none"
+def _is_recovery(event: Xid, line: int) -> bool:
+    """Return True if ``event`` comes after ``line`` and shows that its GPU needs nothing any more."""
+    return event.code == _RECOVERY and event.line > line and meaning_of(_RECOVERY, event.text).action == "none"
+
+
+def _is_loaded_again(log: KernelLog, line: int) -> bool:
+    return any(load.line > line for load in log.of_kind("driver-load"))
 
 
 def _still_shows(code: int, gpu: Gpu | None, links: GpuLinks | None) -> bool:
@@ -333,7 +338,9 @@ def _resets_required(
     if not messages or failing:
         return
     if actions and set(actions) == {"None"}:
-        yield _reset_refused(is_reset=_is_reset_since(log, messages[-1].line))
+        line = messages[-1].line
+        is_reset = _is_loaded_again(log, line) or any(_is_recovery(event, line) for event in log.xids)
+        yield _reset_refused(is_reset=is_reset)
         return
     asking = (gpus[address] for address in sorted(answering))
     named: list[Gpu | None] = [gpu for gpu in asking if gpu.recovery_action not in {None, "None"}]
@@ -345,14 +352,6 @@ def _resets_required(
             severity="reset",
             code="reset-required",
         )
-
-
-def _is_reset_since(log: KernelLog, line: int) -> bool:
-    """Return True if the log shows after ``line`` that the driver was loaded again, or that a GPU has recovered."""
-    recovered = any(
-        x.code == _RECOVERY and x.line > line and meaning_of(x.code, x.text).action == "none" for x in log.xids
-    )
-    return recovered or any(load.line > line for load in log.of_kind("driver-load"))
 
 
 def _reset_refused(*, is_reset: bool) -> Finding:

@@ -33,8 +33,7 @@ def run_program(program: click.Group, *, debug: bool) -> int:
         if sys.stderr.isatty():
             click.echo(err=True)  # below its ^C
         code = _complain(str(stop) or "interrupted", 130)
-        sys.stdout.flush()
-        os._exit(code)  # Ctrl-C within an exec, such as Jinja's, makes CPython end by the signal whatever we say
+        _end_at_once(code)  # Ctrl-C within an exec, such as Jinja's, makes CPython end by the signal whatever we say
     except BrokenPipeError:
         return leave_stdout()
     except Exception as error:  # noqa: BLE001 - a bug, too, is one sentence and an exit code
@@ -66,8 +65,12 @@ def _complain_of(error: Exception) -> int:
 def leave(code: int) -> NoReturn:
     """End with ``code``, even beside daemon threads: one that is just starting crashes a Python that tidies up."""
     ignore_signals()
-    if not any(thread.daemon for thread in threading.enumerate()):
-        sys.exit(code)
+    if any(thread.daemon for thread in threading.enumerate()):
+        _end_at_once(code)
+    sys.exit(code)
+
+
+def _end_at_once(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # a reader that left, a full disk: the exit code is set
             stream.flush()

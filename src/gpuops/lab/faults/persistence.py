@@ -15,8 +15,8 @@ def _off(node: Node, name: str, _value: str) -> Node:
 
 
 def _daemon_failed(node: Node, name: str, value: str) -> Node:
-    driver = replace(_persistent(node).driver, persistence=False)
-    return replace(_daemon_died(node, name, value), driver=driver)
+    died = _daemon_died(node, name, value)
+    return replace(died, driver=replace(died.driver, persistence=False))
 
 
 def _daemon_died(node: Node, _name: str, _value: str) -> Node:
