@@ -18,7 +18,7 @@ _MODE_STAYS = ": persistence mode is on until the driver is loaded again, and th
     uses=("gpu.persistence",),
     severity="warn",
     tags=("quick", "gpu", "nvidia-smi"),
-    applies_to="machines whose profile expects it: those with data centre GPUs; a failed daemon on any",
+    applies_to="machines whose profile expects it (data centre GPUs); a failed daemon, on all machines",
     catches="GPUs that are initialized for every job: slow starts, and clocks, limits and counters that are lost",
     fix=_START,
 )

@@ -1,4 +1,4 @@
-"""gpuops plan on the lab: it uses what was measured, and says what a sick part costs."""
+"""gpuops plan on the lab: it uses what was measured, and says what a slow part costs."""
 
 import datetime as dt
 import json
@@ -64,14 +64,14 @@ def saved(lab, *parts):
         name: value for part, rate in parts for name, value in zip(blamed_figures(part), (rate, 48.0), strict=True)
     }
     status = "fail" if found else "pass"
-    sick = Visit(status, checks={"all-reduce-bandwidth": status}, findings=found, figures=figures)
+    slow = Visit(status, checks={"all-reduce-bandwidth": status}, findings=found, figures=figures)
     links = tuple(SeenLink("gpu01", "gpu03", rail, 48.0, 50.0) for rail in range(8))
-    nodes = {"gpu02": sick, "gpu01": Visit("pass"), "gpu03": Visit("pass")}
+    nodes = {"gpu02": slow, "gpu01": Visit("pass"), "gpu03": Visit("pass")}
     with Runs(lab.folder / ".gpuops" / "state.db") as runs:
         runs.save(RunRecord("allreduce", now, 60.0, "failed", "alice", nodes=nodes, links=links))
 
 
-def test_the_price_is_told_while_the_part_is_sick(lab, gpuops, plan):
+def test_the_price_is_told_while_the_part_is_slow(lab, gpuops, plan):
     saved(lab, ("mlx5_6", 31.0))
     words = ("--params", SIZES, "--gbs", "96", "--seq", "2048")
     text = " ".join(gpuops("plan", *words).stdout.split())

@@ -59,10 +59,10 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
 
 
 def _prices(model: TransformerSpec, machines: Machines, training: TrainingSetup, found: Found) -> tuple[Price, ...]:
-    """Return what each sick part costs the fastest layout."""
-    if not found.best or not machines.sick:
+    """Return what each slow part costs the fastest layout."""
+    if not found.best or not machines.slow_parts:
         return ()
-    return tuple(prices(model, machines.healthy, training, found.best[0].layout, machines.sick, machines.nodes))
+    return tuple(prices(model, machines.healthy, training, found.best[0].layout, machines.slow_parts, machines.nodes))
 
 
 def planned_model(request: PlanRequest) -> TransformerSpec:

@@ -19,7 +19,7 @@ from gpuops.planner.training import TrainingSetup
 
 
 @dataclass(frozen=True)
-class SickPart:
+class SlowPart:
     """A ``part`` of ``node`` that reached ``gb_per_s`` where its peers reach ``expected_gb_per_s``, as bus bandwidths.
 
     Without a ``part``, the node is slow with its partners on every rail.
@@ -52,12 +52,12 @@ class SickPart:
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds of a step with a sick part, and as they were if it were as its peers.
+    """Seconds of a step with a slow part, and as they were if it were as its peers.
 
     ``is_used`` is False if its node is left out; then it is what the part would cost in place of a healthy one.
     """
 
-    sick: SickPart
+    part: SlowPart
     step_seconds: float
     healthy_seconds: float
     is_used: bool
@@ -68,7 +68,7 @@ class Price:
         return self.step_seconds / self.healthy_seconds - 1
 
 
-def slowed(cluster: ClusterSpec, parts: Iterable[SickPart]) -> ClusterSpec:
+def slowed(cluster: ClusterSpec, parts: Iterable[SlowPart]) -> ClusterSpec:
     """Return ``cluster``, whose bandwidths are those of healthy links, with each lowered to that of the worst part."""
     found = list(parts)
     for is_inside, name in ((True, "nvlink_gb_per_s"), (False, "network_gb_per_s")):
@@ -85,7 +85,7 @@ def prices(
     healthy: ClusterSpec,
     training: TrainingSetup,
     layout: Layout,
-    parts: Sequence[SickPart],
+    parts: Sequence[SlowPart],
     used_nodes: Collection[str],
 ) -> list[Price]:
     """Return the price of each of ``parts`` for a job of this layout on ``healthy`` links, the highest first."""

@@ -108,8 +108,8 @@ class LayoutPlan(Result):
                 for each in self.answers
             ],
             "prices": [
-                {"node": each.sick.node, "part": each.sick.part, "used": each.is_used,
-                 "gb_per_s": each.sick.gb_per_s, "expected_gb_per_s": each.sick.expected_gb_per_s,
+                {"node": each.part.node, "part": each.part.part, "used": each.is_used,
+                 "gb_per_s": each.part.gb_per_s, "expected_gb_per_s": each.part.expected_gb_per_s,
                  "step_seconds": each.step_seconds, "healthy_seconds": each.healthy_seconds}
                 for each in self.prices
             ],

@@ -9,10 +9,10 @@ from gpuops.assessment import profile_for
 from gpuops.errors import LayoutError
 from gpuops.operations.candidates import Chosen, candidates_of
 from gpuops.operations.past.baselines import RAIL, WITHIN, measured_here
-from gpuops.operations.past.sick import sick_parts
+from gpuops.operations.past.slow_parts import slow_parts
 from gpuops.placement import NodeShape
 from gpuops.planner.hardware import ClusterSpec, from_catalogue, from_nodes
-from gpuops.planner.price import SickPart, slowed
+from gpuops.planner.price import SlowPart, slowed
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.requests import PlaceRequest, PlanRequest
@@ -23,7 +23,7 @@ from gpuops.workspace import Workspace
 class Machines:
     """The ``nodes`` that a job may use, as the ``cluster`` that they are, and the reasons against others.
 
-    ``sick`` parts were measured to be slow, in these nodes or in excluded ones. ``healthy`` is the cluster as it would
+    ``slow_parts`` were measured to be slow, in these nodes or in excluded ones. ``healthy`` is the cluster as it would
     be if those that are used were as their peers.
     """
 
@@ -31,7 +31,7 @@ class Machines:
     healthy: ClusterSpec
     nodes: tuple[str, ...] = ()
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
-    sick: tuple[SickPart, ...] = ()
+    slow_parts: tuple[SlowPart, ...] = ()
 
 
 def machines_of(work: Workspace, request: PlanRequest) -> Machines:
@@ -49,9 +49,9 @@ def machines_of(work: Workspace, request: PlanRequest) -> Machines:
     if work.nodes.source == "saved" or request.facts is not None:
         return Machines(cluster, cluster, names, found.excluded)
     healthy = _as_measured(work, cluster, names)
-    sick = tuple(sick_parts(work, (*names, *found.excluded)))
-    used = [part for part in sick if part.node in names]
-    return Machines(slowed(healthy, used), healthy, names, found.excluded, sick)
+    slow = tuple(slow_parts(work, (*names, *found.excluded)))
+    used = [part for part in slow if part.node in names]
+    return Machines(slowed(healthy, used), healthy, names, found.excluded, slow)
 
 
 def _profile(work: Workspace, shape: NodeShape, found: Chosen) -> Profile:

@@ -1,4 +1,4 @@
-"""Text of what sick parts cost a job, and of what failures make of it: its checkpoints, its spares and its end."""
+"""Text of what slow parts cost a job, and of what failures make of it: its checkpoints, its spares and its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAY, _HOUR, _MINUTE = 86400.0, 3600.0, 60.0
 
 
 def price_lines(prices: tuple[Price, ...], page: Page) -> Iterator[str]:
-    """Yield what each sick part costs."""
+    """Yield what each slow part costs."""
     for price in prices:
         yield from page.labelled("", _priced(price), 0)
 
@@ -34,9 +34,9 @@ def lines(outlook: Outlook, page: Page, *, every: bool = False) -> Iterator[str]
 
 
 def _priced(price: Price) -> str:
-    sick, more = price.sick, 100 * price.fraction
+    part, more = price.part, 100 * price.fraction
     costs = "costs this job" if price.is_used else "is left out; it would cost this job"
-    found = f"{sick.name} at {sick.gb_per_s:.3g} of {sick.expected_gb_per_s:.3g} GB/s {costs}"
+    found = f"{part.name} at {part.gb_per_s:.3g} of {part.expected_gb_per_s:.3g} GB/s {costs}"
     if price.fraction < _LEAST:
         return clean(f"{found} nothing: other links and the GPUs take the time.")
     times = f"{step(price.step_seconds)} instead of {step(price.healthy_seconds)}"
