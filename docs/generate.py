@@ -268,11 +268,19 @@ def _rate(failed: int, shown: int) -> str:
 
 
 def probes() -> Iterator[str]:
-    """Yield every probe and its question."""
+    """Yield every probe: when it runs, if not always; as whom, if not as the ordinary user; and its question."""
     for name, probe in sorted(_BUILT_IN.probes().items()):
-        root = isinstance(probe.question, Command) and probe.question.become != "never"
-        yield from ("", f"### {name}", "", *(["Runs as root if the ordinary user is refused.", ""] if root else []))
+        become = probe.question.become if isinstance(probe.question, Command) else "never"
+        notes = " ".join(filter(None, (_COSTS.get(probe.cost), _RIGHTS.get(become))))
+        yield from ("", f"### {name}", "", *([notes, ""] if notes else []))
         yield from ("```sh", *_question(probe.question), "```")
+
+
+_COSTS = {"slow": "Slow.", "heavy": "Puts load on the node."}
+_RIGHTS = {
+    "if-refused": "Runs as root if the ordinary user is refused.",
+    "if-possible": "Runs as the ordinary user and, if sudo allows it, as root too.",
+}
 
 
 def _question(question: Question) -> Iterator[str]:
