@@ -148,7 +148,7 @@ _NODE_OPTIONS = {
 def checks() -> Iterator[str]:
     """Yield every built-in check as ``gpuops checks explain`` describes it."""
     for check in _BUILT_IN.checks().values():
-        yield from ("", f"### {check.name}", "", check.doc, "")
+        yield from ("", f"### {check.name}", "", _plain(check.doc), "")
         yield f"- scope: {check.scope}; severity: {check.severity}; tags: {_names(check.tags)}"
         yield f"- judges: {applies_to(check)}"
         yield f"- queries: {_names(probe.name for probe in check.needs)}"
@@ -167,7 +167,7 @@ def catalogue() -> Iterator[str]:
     for name, check in _BUILT_IN.checks().items():
         faults = _names(f"{fault.subject}:{fault.name}" for fault in FAULTS if name in fault.found_by)
         tests = _names(stem for stem, text in texts.items() if f'"{name}"' in text)
-        sources = " ".join(_SOURCES.findall(check.doc)).replace("|", "\\|")
+        sources = " ".join(_SOURCES.findall(_plain(check.doc))).replace("|", "\\|")
         yield f"| `{name}` | {check.level} | {faults or 'none'} | {tests} | {sources} |"
 
 
