@@ -46,7 +46,8 @@ _unless = functools.partial(click.option, flag_value=False, default=True)
 @OPTIONS["confidence"]
 @shows("table", "json")
 @exits(
-    failed="a fault was missed, a part is blamed wrongly, or a part of CMD's fabric is blamed", incomplete="a part is unclear"
+    failed="a fault was missed, a part is blamed wrongly, or a part of CMD's fabric is blamed",
+    incomplete="a part is unclear",
 )
 def command(*, output: Output, program: str | None, timeout: float, confidence: float, **options: Any) -> int:
     """Inject faults into a simulated fabric and find them.
