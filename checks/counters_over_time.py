@@ -19,9 +19,9 @@ def counters_over_time(record: Record, _profile: Profile) -> Iterator[Finding | 
 
     Counting starts again after a reboot, after a reset, and if the card moves. Counts that a card itself stores follow
     its serial number. A counter is a finding if it rose in more of the last 4, 6, 10, 20 or 40 intervals than chance
-    explains. If rises are independent, that is at most one false alarm in 100 node-months. More than ten NVLink
-    recoveries are a finding at once, and so are 120 symbol errors an hour. If the counters of several similar parts
-    rise as often, none of them is blamed.
+    explains, until it rests. If rises are independent, that is at most one false alarm in 100 node-months. More than
+    ten NVLink recoveries are a finding at once, and so are 120 symbol errors an hour. If the counters of several
+    similar parts rise as often, none of them is blamed. A part that always counted as much is not named again.
 
     Source: marin-community/marin issue 9086 (505 recoveries of one link of 5,760, five days before its Xid 149); NVIDIA
     NVSentinel, docs/configuration/nic-health-monitor.md (symbol errors).
