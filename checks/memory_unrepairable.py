@@ -24,8 +24,9 @@ def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Fi
 
     Source: NVIDIA NVML API reference, nvmlEccSramErrorStatus_v1_t (bThresholdExceeded: the error threshold of the field
     diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic); NVIDIA Dynamic Page
-    Retirement (64 pages at most) and DCGM, DcgmHealthWatch.cpp (15 pages for double-bit errors). SRAM errors:
-    Azure/azurehpc-health-checks, azure_gpu_ecc.nhc (more than 0); stas00/ml-engineering, debug (more than 4).
+    Retirement (64 pages at most) and DCGM, DcgmHealthWatch.cpp (15 pages for double-bit errors). Source of the limits
+    of SRAM errors: Azure/azurehpc-health-checks, azure_gpu_ecc.nhc (more than 0); stas00/ml-engineering, debug (more
+    than 4).
     """
     reporting = any(gpu.sram_threshold_exceeded is not None for gpu in gpus)
     retiring = any(gpu.retired_pages_double_bit is not None for gpu in gpus)

@@ -146,9 +146,10 @@ _NODE_OPTIONS = {
 
 
 def checks() -> Iterator[str]:
-    """Yield every built-in check as ``gpuops checks explain`` describes it."""
+    """Yield every built-in check as ``gpuops checks explain`` describes it, with its sources apart."""
     for check in _BUILT_IN.checks().values():
-        yield from ("", f"### {check.name}", "", _plain(check.doc), "")
+        doc = _plain(check.doc)
+        yield from ("", f"### {check.name}", "", " ".join(_SOURCES.sub("", doc).split()), "")
         yield f"- scope: {check.scope}; severity: {check.severity}; tags: {_names(check.tags)}"
         yield f"- judges: {applies_to(check)}"
         yield f"- queries: {_names(probe.name for probe in check.needs)}"
@@ -157,6 +158,7 @@ def checks() -> Iterator[str]:
         yield from [f"- expects: {_names(check.expects)}"] if check.expects else []
         labelled = (("catches", check.catches), ("fix", check.fix), ("fix on many nodes", check.fix_in_common))
         yield from (f"- {label}: {text}" for label, text in labelled if text)
+        yield from (f"- {source[:1].lower()}{source[1:]}" for source in _SOURCES.findall(doc))
 
 
 def catalogue() -> Iterator[str]:
