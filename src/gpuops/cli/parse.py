@@ -52,7 +52,7 @@ def command(ctx: click.Context, kind: str, file: IO[bytes], form: str, *, as_jso
     """Show what gpuops reads in saved tool output.
 
     FILE contains the output of a tool; - reads standard input. KIND is the kind of output: the name of a probe, or one
-    of the other kinds. `gpuops parse -h` lists them all.
+    of the other kinds. `gpuops parse --help` lists them all.
     """
     from gpuops.probing import Unknown
     from gpuops.report.values import lines
