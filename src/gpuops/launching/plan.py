@@ -99,7 +99,7 @@ class JobPlan:
 
     def _processes(self, node: NodePlan, index: int) -> list[dict[str, Any]]:
         if node.script:
-            words = ["bash", "-c", node.script_text, node.script]
+            words = ["bash", "-c", _without_exports(node.script_text, self.environment), node.script]
             ranks = [seat.rank for seat in node.seats]
             return [{"words": words, "folder": self.folder, "environment": self._common(), "ranks": ranks}]
         return [
@@ -129,6 +129,12 @@ class JobPlan:
         gpus = ",".join(str(each.gpu) for each in node.seats)
         visible = {} if "CUDA_VISIBLE_DEVICES" in self.environment else {"CUDA_VISIBLE_DEVICES": gpus}
         return {**{name: str(n) for name, n in numbers.items()}, "MASTER_ADDR": self.master, **visible}
+
+
+def _without_exports(script: str, environment: Mapping[str, str]) -> str:
+    """Return a script without the lines that would set variables of ``environment`` to another value."""
+    names = "|".join(map(re.escape, environment))
+    return re.sub(rf"^export ({names})=.*$", "", script, flags=re.MULTILINE) if names else script
 
 
 def interpreted(command: Sequence[str]) -> tuple[str, ...]:
