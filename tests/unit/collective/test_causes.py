@@ -140,9 +140,11 @@ def entry(index, kind="RoCE v2", device="mlx5_0"):
 
 
 def test_hcas_that_are_not_up_are_reported():
-    (cause,) = causes.rails({"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]})
+    (cause,) = causes.rails(
+        TORCHRUN, {"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]}
+    )
     assert (cause.nodes, cause.fix) == (("a",), "remove NCCL_IB_HCA=mlx5_1")
-    assert not list(causes.rails({"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
+    assert not list(causes.rails(TORCHRUN, {"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
 
 
 def gid(settings, tables, ports=None):
@@ -226,3 +228,12 @@ def test_a_name_that_means_its_own_machine_is_no_matter_without_gloo():
     assert not list(causes.host_names(CPU, {}, {"b": LOOPBACK["b"]}, OWN))
     mpi = LaunchCommand("mpirun", "x", environment=CPU.environment)
     assert not list(causes.host_names(mpi, {}, LOOPBACK, OWN))
+
+
+def test_a_job_without_gpus_says_so_where_its_scripts_name_them():
+    places = {name: {"CUDA_VISIBLE_DEVICES": "static-@.sh:3: "} for name in "ab"}
+    command = LaunchCommand("torchrun", "torchrun", words=("gpuops", "launch"), place_by_node=places)
+    (cause,) = causes.no_gpu(command, ["a", "b"])
+    assert cause.fix == "use nodes with GPUs; for a job that uses none: static-@.sh:3: CUDA_VISIBLE_DEVICES="
+    (cause,) = causes.no_gpu(CPU, ["a"])
+    assert cause.fix.endswith(": --env CUDA_VISIBLE_DEVICES=")

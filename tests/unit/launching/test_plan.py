@@ -37,17 +37,6 @@ def test_scripts_are_started_as_they_are_now_with_manual_edits(tmp_path):
     assert (process["folder"], process["ranks"]) == ("/shared", [0])
 
 
-def test_a_variable_of_the_command_line_counts_also_where_the_script_sets_it(tmp_path):
-    folder = write_launch(tmp_path / "launch")
-    (folder / "static-n1.sh").write_text("export A=1  # why\nexport AB=2\nexec torchrun train.py\n")
-    plan = read_plan(folder, "/shared", {"A": "3"})
-    (process,) = plan.message(plan.nodes[0], 1.0)["processes"]
-    assert process["words"][2] == "\nexport AB=2\nexec torchrun train.py\n"
-    assert process["environment"]["A"] == "3"
-    assert launch_command(plan).environment == {"A": "3", "AB": "2"}
-    assert launch_command(plan).setting("A", "4") == "--env A=4"
-
-
 def test_a_directory_without_a_plan_says_what_writes_it(tmp_path):
     with pytest.raises(TemplateError, match="gpuops render writes it"):
         read_plan(tmp_path, "/", {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
@@ -21,6 +21,7 @@ from gpuops.proposal import propose
 PreflightTest = Literal[
     NetworkTest,
     "hosts",
+    "files",  # the scripts of a launch directory
     "reach",
     "ssh",  # logins from where the command is typed
     "gpus",
@@ -35,9 +36,21 @@ PreflightTest = Literal[
 ]
 
 
+EACH = "\x00node\x00"
+"""A mark in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
+
+
+def named(text: str, nodes: Collection[str]) -> str:
+    """Return a sentence with the ``nodes`` that it is about, folded, in place of the mark."""
+    return text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))) if EACH in text else text
+
+
 @dataclass(frozen=True)
 class Cause:
-    """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself."""
+    """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself.
+
+    ``why`` and ``fix`` may contain `EACH`, until equal causes are one.
+    """
 
     test: PreflightTest
     nodes: tuple[str, ...]
@@ -133,9 +146,9 @@ def without_gpu(bare: Sequence[str], nodes: Sequence[str]) -> Iterator[Cause]:
 
 def no_gpu(command: LaunchCommand, bare: Sequence[str]) -> Iterator[Cause]:
     """None of the nodes has a GPU, and the command does not say that its job uses none."""
-    if bare:
-        without = f"for a job that uses none: {command.setting('CUDA_VISIBLE_DEVICES', '')}"
-        yield Cause("no-gpu", tuple(bare), NO_GPU, f"use nodes with GPUs; {without}")
+    for place, nodes in _by_place(command, bare, "CUDA_VISIBLE_DEVICES"):
+        without = place + _assignment(command, place, "CUDA_VISIBLE_DEVICES", "")
+        yield Cause("no-gpu", nodes, NO_GPU, f"use nodes with GPUs; for a job that uses none: {without}")
 
 
 def interfaces(
@@ -143,7 +156,7 @@ def interfaces(
     settings: Mapping[str, Mapping[str, str]],
     addresses: Mapping[str, Mapping[str, str]],
     own: Mapping[str, str],
-    down: Mapping[str, Collection[str]],
+    down: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Cause]:
     """Check that the configured interface exists on every node, has an address and is up.
 
@@ -154,16 +167,14 @@ def interfaces(
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         texts = {node: values[name] for node, values in settings.items() if node in addresses and values.get(name)}
         matching = {n: [i for i in addresses[n] if i in parse_name_filter(text)] for n, text in texts.items()}
-        lacking = [node for node, names in matching.items() if not names]
-        if lacking:
-            node = lacking[0]
-            has = ", ".join(addresses[node]) or "none"
-            why = f"{name} is {texts[node]}, but no such interface has an address here (found: {has})"
-            yield Cause("interface", tuple(lacking), why, _setting(command, name, usable, own))
-        for node in (node for node, names in matching.items() if names and {*names} <= {*down.get(node, ())}):
-            which = matching[node][0]
+        for place, nodes in _by_place(command, (node for node, names in matching.items() if not names), name):
+            has = ", ".join(addresses[nodes[0]]) or "none"
+            why = f"{name} is {texts[nodes[0]]}, but no such interface has an address here (found: {has})"
+            yield _set_at(place, Cause("interface", nodes, why, _setting(command, place, name, usable, own)))
+        for node in (node for node, names in matching.items() if names and {*names} <= {*(down or {}).get(node, ())}):
             why = f"{name} is {texts[node]}, but that interface is down here"
-            yield Cause("interface", (node,), why, f"ip link set {which} up   on these nodes; else look at its cable")
+            fix = f"ip link set {matching[node][0]} up   on these nodes; else look at its cable"
+            yield Cause("interface", (node,), why, fix)
     mpi = command.mpi_interface
     lacking = [n for n, here in addresses.items() if mpi and "/" not in mpi and not set(mpi.split(",")) & set(here)]
     if lacking:
@@ -177,11 +188,18 @@ def _common_interface(addresses: Mapping[str, Mapping[str, str]], own: Mapping[s
     return most_common(name for name in (*own.values(), *sorted(common)) if name in common and name != "lo") or ""
 
 
-def _setting(command: LaunchCommand, name: str, usable: str, own: Mapping[str, str]) -> str:
+def _setting(command: LaunchCommand, place: str, name: str, usable: str, own: Mapping[str, str]) -> str:
     """Return what to set a variable to: NCCL takes a list of interfaces, Gloo needs all that are named."""
     if not usable and name.startswith("NCCL"):
         usable = ",".join(dict.fromkeys(filter(None, own.values())))
-    return command.setting(name, usable) if usable or command.starts_here else f"unset {name}"
+    if not usable and not command.starts_here:
+        return f"unset {name}"
+    return _assignment(command, place, name, usable)
+
+
+def _assignment(command: LaunchCommand, place: str, name: str, value: str) -> str:
+    """Return what sets a variable: an option of the launcher, or an assignment where a script sets it already."""
+    return f"{name}={value}" if place else command.setting(name, value)
 
 
 def host_names(
@@ -212,14 +230,30 @@ def is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def rails(settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequence[IbPort]]) -> Iterator[Cause]:
+def _by_place(command: LaunchCommand, nodes: Iterable[str], name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each place that sets the variable ``name``, with its nodes; an empty place is the command itself."""
+    by_place: dict[str, list[str]] = {}
+    for node in nodes:
+        by_place.setdefault(command.place_of(node, name), []).append(node)
+    return ((place, tuple(own)) for place, own in by_place.items())
+
+
+def _set_at(place: str, cause: Cause) -> Cause:
+    """Return a cause whose sentences begin with the ``place`` of the setting in a script, if there is one."""
+    return replace(cause, why=place + cause.why, fix=place + cause.fix)
+
+
+def rails(
+    command: LaunchCommand, settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequence[IbPort]]
+) -> Iterator[Cause]:
     """NCCL_IB_HCA leaves every node a port that is up."""
     for node, values in settings.items():
         text = values.get("NCCL_IB_HCA", "")
         up = [port.device for port in ports.get(node, ()) if port.state == "Active"]
         if text and up and not any(device in parse_name_filter(text) for device in up):
             why = f"NCCL_IB_HCA is {text}, but no such port is up here (up: {', '.join(up)})"
-            yield Cause("rdma", (node,), why, f"remove NCCL_IB_HCA={text}")
+            place = command.place_of(node, "NCCL_IB_HCA")
+            yield _set_at(place, Cause("rdma", (node,), why, f"remove NCCL_IB_HCA={text}"))
 
 
 def gid(
@@ -245,8 +279,10 @@ def gid(
     if wrong:
         common = set.intersection(*good)
         value = str(min(common)) if common else ""
-        fix = command.setting("NCCL_IB_GID_INDEX", value) if value else "unset NCCL_IB_GID_INDEX (NCCL 2.21 or newer)"
-        yield Cause("gid", tuple(wrong), next(iter(wrong.values())), fix)
+        unset = "unset NCCL_IB_GID_INDEX (NCCL 2.21 or newer)"
+        for place, nodes in _by_place(command, wrong, "NCCL_IB_GID_INDEX"):
+            fix = _assignment(command, place, "NCCL_IB_GID_INDEX", value) if value else unset
+            yield _set_at(place, Cause("gid", nodes, wrong[nodes[0]], fix))
 
 
 def rendezvous(command: LaunchCommand, nodes: Sequence[str]) -> str:
