@@ -107,8 +107,8 @@ class Fenced(Network):
         super().__init__(TWO, names={"a": "10.0.0.1"}, **more)
         self.closed = closed
 
-    def connect(self, _node, message):
-        places = {name: place[0] for name, place in message["to"].items()}
+    def connect(self, node, message):
+        places = {name: place[0] for name, place in message["to"].items() if node != "a" or self.closed.get("a")}
         return {"failed": {name: self.closed[place] for name, place in places.items() if place in self.closed}}
 
     def listen(self, node, message):
@@ -161,3 +161,9 @@ def test_a_second_address_of_an_interface_is_a_rendezvous_too():
     assert "is not one of the job's nodes" in place(network, "192.168.9.1")[0].why
     network.more = {"a": ["10.0.0.1", "192.168.9.1"]}
     assert place(network, "192.168.9.1") == []
+
+
+def test_a_firewall_that_keeps_out_all_nodes_keeps_out_the_ranks_of_the_first_one_too():
+    (cause,) = fenced({"10.0.0.1": DROPPED, "a": "itself"}, "10.0.0.1", {"a": ["ip t i"]})
+    assert cause.nodes == ("a", "b")
+    assert "ip saddr '{ 10.0.0.1, 10.0.0.2 }' tcp dport 29500 accept" in cause.fix

@@ -61,7 +61,7 @@ class Rendezvous:
         lost = {node: why for node, (_, why) in resolved.items() if why and node != rendezvous_host}
         for node, why in lost.items():
             yield self._cause((node,), f"cannot use the name {master}: {why}", rendezvous_host)
-        addresses = {n: address for n, (address, _) in resolved.items() if n not in (rendezvous_host, *lost)}
+        addresses = {n: address for n, (address, why) in resolved.items() if n not in lost and not why}
         yield from self._reached(master, rendezvous_host, addresses)
 
     def _is_on_one_machine(self) -> bool:
@@ -89,7 +89,7 @@ class Rendezvous:
         return next(named, None) or next((node for node in self._interfaces if addresses & own[node]), None)
 
     def _reached(self, master: str, rendezvous_host: str, addresses: Mapping[str, str]) -> Iterator[Cause]:
-        """Check that the port is free on the rendezvous host and that the other nodes reach it."""
+        """Check that the port is free on the rendezvous host, and that all nodes reach it, also that host itself."""
         port, token = self._command.port, secrets.token_hex(8)
         listening = self._listen(rendezvous_host, port, token)
         if "error" in listening:
@@ -104,24 +104,26 @@ class Rendezvous:
         still = failed
         if usual and usual not in addresses.values():
             still = self._failed(dict.fromkeys(failed, (usual, port, token)), rendezvous_host)
+        groups: dict[tuple[str, str, bool], list[str]] = {}
         for node, why in failed.items():
-            cannot = f"cannot connect to {addresses[node]}:{port}: {why}"
-            if causes.is_loopback(addresses[node]):
+            groups.setdefault((addresses[node], why, node in still), []).append(node)
+        for (address, why, is_closed), nodes in groups.items():
+            cannot = f"cannot connect to {address}:{port}: {why}"
+            if causes.is_loopback(address):
                 itself = f"{master} means each node itself, so the nodes cannot find each other"
-                yield self._cause((node,), itself, rendezvous_host)
-            elif node not in still:
-                yield self._cause((node,), cannot, rendezvous_host)
+                yield self._cause(tuple(nodes), itself, rendezvous_host)
+            elif not is_closed:
+                yield self._cause(tuple(nodes), cannot, rendezvous_host)
             else:
-                yield Cause("meeting", (node,), cannot, self._opening(node, rendezvous_host, addresses[node], why))
+                yield Cause("meeting", tuple(nodes), cannot, self._opening(nodes, rendezvous_host, address, why))
 
-    def _opening(self, node: str, rendezvous_host: str, address: str, why: str) -> str:
-        """Return how to let ``node`` connect to the rendezvous, by the reason ``why`` it cannot."""
+    def _opening(self, nodes: Sequence[str], rendezvous_host: str, address: str, why: str) -> str:
+        """Return how to let ``nodes`` connect to the rendezvous, by the reason ``why`` they cannot."""
         if why in NO_ROUTE:
-            return route_to(address, node, rendezvous_host)
-        port, source = self._command.port, self.addresses.get(node, "")
-        chains, sources = self._chains.get(rendezvous_host, ()), [source] if source else []
-        rule = firewall.opening(chains, sources, rendezvous_host, port)
-        return rule or f"open TCP port {port} on {rendezvous_host} for {node}: nft list ruleset"
+            return route_to(address, nodes[0], rendezvous_host)
+        port, sources = self._command.port, [self.addresses[node] for node in nodes if node in self.addresses]
+        rule = firewall.opening(self._chains.get(rendezvous_host, ()), sources, rendezvous_host, port)
+        return rule or f"open TCP port {port} on {rendezvous_host} for {', '.join(nodes)}: nft list ruleset"
 
     @property
     def addresses(self) -> dict[str, str]:
