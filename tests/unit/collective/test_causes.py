@@ -255,3 +255,17 @@ def test_limits_that_ranks_run_into_are_named(words, own, why):
     found = list(causes.limits(read_command(words.split(), str, {}), surveys))
     assert [cause.nodes for cause in found] == ([("n1",)] if why else [])
     assert why is None or why in found[0].why
+
+
+def test_a_working_directory_that_is_missing_is_named_by_its_option_and_hides_what_is_in_it():
+    job = LaunchCommand("launch", "python3", folder="/srv/job", files=("/srv/job", "/srv/job/a.py"))
+    lacking = JobEnvironment("/usr/bin/python3", missing=("/srv/job", "/srv/job/a.py"))
+    partly = JobEnvironment("/usr/bin/python3", missing=("/srv/job/a.py",))
+    folder, script = causes.environment(job, {"a": lacking, "b": partly, "c": lacking})
+    assert folder == Cause(
+        "environment",
+        ("a", "c"),
+        "the working directory /srv/job is not there",
+        "--workdir PATH, a directory that all nodes have, or create /srv/job",
+    )
+    assert (script.nodes, script.why) == (("b",), "/srv/job/a.py is not there")

@@ -41,20 +41,22 @@ _OTHER_FILES = 256
 """Files that a Python process with CUDA has open beside the connections; our own choice."""
 
 
-EACH = "\x00node\x00"
-"""A mark in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
+EACH, LISTED = "\x00node\x00", "\x00nodes\x00"
+"""Marks in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
 
 
 def named(text: str, nodes: Collection[str]) -> str:
-    """Return a sentence with the ``nodes`` that it is about, folded, in place of the mark."""
-    return text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))) if EACH in text else text
+    """Return a sentence with the ``nodes`` that it is about in place of the marks: folded, or listed for an option."""
+    if EACH in text:
+        text = text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP)))
+    return text.replace(LISTED, ",".join(nodes))
 
 
 @dataclass(frozen=True)
 class Cause:
     """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself.
 
-    ``why`` and ``fix`` may contain `EACH`, until equal causes are one.
+    ``why`` and ``fix`` may contain `EACH` and `LISTED`, until equal causes are one.
     """
 
     test: PreflightTest
@@ -163,7 +165,8 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
         there = next((survey.program for survey in surveys.values() if survey.program), "")
         what = f"put {there} on these nodes" if there else _how_to_get(command)
         yield Cause("environment", tuple(lacking), f"{command.program} was not found", what)
-    yield from _without_files({node: survey.missing for node, survey in surveys.items() if survey.missing})
+    missing = {node: survey.missing for node, survey in surveys.items() if survey.missing}
+    yield from _without_files(missing, command.folder)
     if command.launcher in {"torchrun", "deepspeed"}:
         yield from _without_torch({n: own.trouble for n, own in surveys.items() if own.python and not own.torch})
     for what, pip in (("python", ""), ("torch", "torch"), ("nccl", "nvidia-nccl-cu12")):
@@ -171,12 +174,22 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
         yield from _odd_versions(what, versions, pip)
 
 
-def _without_files(missing: Mapping[str, Sequence[str]]) -> Iterator[Cause]:
+def _without_files(missing: Mapping[str, Sequence[str]], folder: str) -> Iterator[Cause]:
     for file in dict.fromkeys(file for files in missing.values() for file in files):
-        nodes = tuple(node for node, files in missing.items() if file in files)
-        yield Cause(
-            "environment", nodes, f"{file} is not there", f"put {file} on these nodes, or name one that all have"
-        )
+        nodes = tuple(node for node, files in missing.items() if file in files and not _is_within(file, folder, files))
+        if not nodes:
+            continue
+        if file == folder:
+            why = f"the working directory {file} is not there"
+            fix = f"--workdir PATH, a directory that all nodes have, or create {file}"
+        else:
+            why, fix = f"{file} is not there", f"put {file} on these nodes, or name one that all have"
+        yield Cause("environment", nodes, why, fix)
+
+
+def _is_within(file: str, folder: str, missing: Sequence[str]) -> bool:
+    """Return True for a file that is not there because the working directory is not."""
+    return folder in missing and file.startswith(f"{folder}/")
 
 
 def _without_torch(troubles: Mapping[str, str]) -> Iterator[Cause]:

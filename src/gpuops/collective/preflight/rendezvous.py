@@ -10,7 +10,7 @@ from typing import Any
 from gpuops.collective.network_tests.mesh import LOOK_SECONDS, Ask
 from gpuops.collective.pool import Pool
 from gpuops.collective.preflight import causes
-from gpuops.collective.preflight.causes import Cause
+from gpuops.collective.preflight.causes import EACH, Cause
 from gpuops.collective.preflight.launch_command import LaunchCommand
 
 _PORTS_TRIED = 20
@@ -97,7 +97,7 @@ class Rendezvous:
                 yield self._cause((node,), why, rendezvous_host)
             else:
                 why = f"cannot connect to {addresses[node]}:{port}: {answer['failed'][rendezvous_host]}"
-                fix = f"open TCP port {port} on {rendezvous_host} for {node}: nft list ruleset"
+                fix = f"open TCP port {port} on {rendezvous_host} for {EACH}: nft list ruleset"
                 yield Cause("meeting", (node,), why, fix)
 
     def _listen(self, node: str, port: int, token: str) -> dict[str, Any]:
