@@ -11,6 +11,7 @@ import argparse
 import collections
 import datetime as dt
 import json
+import os
 import re
 import resource
 import statistics
@@ -26,6 +27,7 @@ from replay_model.world import World
 
 from gpuops.operations.past import history
 from gpuops.operations.past.overtime import MOST_RUNS, judge_over_time, with_verdicts
+from gpuops.results.history import poisson_interval
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenPart, Visit
 
@@ -212,7 +214,10 @@ def outcome(world, score, settings):
         },
         "why": dict(score.why.most_common()),
         "false": {check: false[check] for check in OVER_TIME},
-        "false_per_node_month": {check: round(false[check] / months, 4) for check in OVER_TIME},
+        "false_per_node_month": {
+            check: [round(number / months, 4) for number in (false[check], *poisson_interval(false[check]))]
+            for check in OVER_TIME
+        },
         "events": dict(collections.Counter(e.what for e in world.events if e.day <= world.now)),
         "seconds": {
             f"{what} {name}": round(function(values), 3)
@@ -262,7 +267,7 @@ def show(result):
     print(f"  not failed yet: {faults['not_failed_yet']}, of these found: {faults['of_these_found']}")
     for missed in faults["missed"][:MOST_SPECIMENS]:
         print("  missed:", missed)
-    print(f"false alarms: {result['false']}, per node-month {result['false_per_node_month']}")
+    print(f"false alarms: {result['false']}, per node-month with 95 % [low, high] {result['false_per_node_month']}")
     print(f"  on so many parts: {result['false_parts']}")
     for name in ("new", "remarks", "verdicts", "why", "events", "seconds"):
         print(f"{name}: {result[name]}")
@@ -272,6 +277,7 @@ def show(result):
         shown[each["check"], each["truth"]] += 1
         if shown[each["check"], each["truth"]] <= MOST_SPECIMENS:
             print("  false:", *(f"{key}={value}" for key, value in each.items()))
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"store: {result['store_mib']} MiB; queries (function, command, CPU of it, s): {result['queries']}")
 
 
