@@ -84,8 +84,8 @@ def _slope(pasts: Iterable[NodePast], reading: str) -> float:
     both, square = 0.0, 0.0
     for past in pasts:
         for sight in past.sights:
-            if sight.watts and (readings := _read(sight, reading)):
-                watts, (_, middle, _) = sight.by_gpu[_WATTS], sight.watts
+            if _is_uneven(sight) and (readings := _read(sight, reading)):
+                watts, middle = sight.by_gpu[_WATTS], _watts(sight)
                 heat = median(readings.values())
                 apart = [(readings[slot] - heat, watts[slot] - middle) for slot in readings.keys() & watts.keys()]
                 both += sum(celsius * more for celsius, more in apart)
@@ -96,13 +96,17 @@ def _slope(pasts: Iterable[NodePast], reading: str) -> float:
 def _read(sight: Sight, reading: str, slope: float = 0.0) -> Mapping[str, float]:
     """Return a reading of each GPU, less what it is hotter for its power; nothing if only some of them are busy."""
     readings = sight.by_gpu[reading]
-    if not sight.watts:
+    if sight.watts is None or not _is_uneven(sight):
         return readings
     lowest, middle, highest = sight.watts
-    if highest - lowest > _UNEVEN_WATTS and lowest < _UNEVEN * highest:
+    if lowest < _UNEVEN * highest:
         return {}
     watts = sight.by_gpu[_WATTS] if slope else {}
     return {slot: value - slope * (watts.get(slot, middle) - middle) for slot, value in readings.items()}
+
+
+def _is_uneven(sight: Sight) -> bool:
+    return sight.watts is not None and sight.watts[2] - sight.watts[0] > _UNEVEN_WATTS
 
 
 def _load(sight: Sight) -> int:
