@@ -67,7 +67,7 @@ _count = click.IntRange(1)
 @lasts
 @shows("table", "json")
 @reaches(pattern=False, saved=True, saved_inventory=True)
-@exits(failed="no layout fits")
+@exits(failed="no layout fits, or that of --against does not")
 def command(cluster: Cluster, output: Output, machines: str, save: Path | None, **options: Any) -> int:  # fmt: skip
     """Choose the fastest layout for a model on a cluster.
 
