@@ -96,7 +96,9 @@ class Nodes:
         try:
             return self._matching(pattern)
         except PatternError as error:
-            raise PatternError(refusal(pattern) or str(error)) from error
+            if why := refusal(pattern):
+                raise PatternError(why) from error
+            raise
 
     def _matching(self, pattern: str) -> set[str]:
         if self.inventory is not None:
