@@ -71,7 +71,7 @@ class NodePast:
     ``before`` are its earlier runs, the oldest first. ``elsewhere`` are the runs that saw a part, by serial
     number, before it came to this slot, each with the slot that it was in then. ``failures`` are those of the
     node, ``part_failures`` those of its parts by serial number, in any node. ``fleet`` and ``fleet_parts`` are the
-    failures of all others.
+    failures of all others. ``gpus_before`` is the highest number of GPUs that a run saw in this machine.
     """
 
     node: str
@@ -85,6 +85,7 @@ class NodePast:
     fleet: Watch = Watch(0, 0.0)
     fleet_parts: Watch = Watch(0, 0.0)
     why: str = ""
+    gpus_before: int = 0
 
     @property
     def sights(self) -> tuple[Sight, ...]:

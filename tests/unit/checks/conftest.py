@@ -150,6 +150,11 @@ class Machine:
         smi = replace(self.values["smi"], attached_gpus=len(gpus), gpus=gpus, error=error)
         return self.but(smi=smi, gpus=gpus or Unknown(error.text if error else "nvidia-smi lists no GPU"))
 
+    def seen_before(self, gpus):
+        """An earlier run saw this number of GPUs."""
+        record = healthy_past()
+        return self.but(past=replace(record, past=replace(record.past, gpus_before=gpus)))
+
     def with_gpu(self, index, **changes):
         gpus = self.values["gpus"]
         return self.seeing(*(replace(g, **changes) if g.index == index else g for g in gpus))
