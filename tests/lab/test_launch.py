@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -195,3 +196,21 @@ def test_preflight_keeps_a_job_from_starting(words, script, place):
     assert done.returncode == 1, done.stdout + done.stderr
     assert "change this first  --env NCCL_SOCKET_IFNAME=" in done.stdout
     assert not (place / "ran").exists()
+
+
+@pytest.mark.long
+def test_preflight_reads_the_script_of_every_node(words, script, place):
+    path = script("")
+    render = ("render", *words[1:], "--layout", "dp=2,tp=8", "-t", "torchrun", "--limit", "gpu[01-02]")
+    assert run_gpuops(*render, "--", path, cwd=place).returncode == 0
+    edited = place / "launch" / "static-gpu02.sh"
+    text = edited.read_text()
+    edited.write_text(
+        text.replace("--node-rank=1", "--node-rank=0").replace("exec", "export NCCL_SOCKET_IFNAME=no0\nexec")
+    )
+    done = run_gpuops(*words, "launch", "--json", cwd=place)
+    assert done.returncode == 1, done.stderr
+    told = {cause["test"]: cause for cause in json.loads(done.stdout)["preflight"]["causes"]}
+    assert re.fullmatch(r"static-gpu02\.sh:\d+: --node-rank=0, the plan says 1", told["files"]["why"])
+    assert re.match(r"static-gpu02\.sh:\d+: NCCL_SOCKET_IFNAME is no0, but no such interface", told["interface"]["why"])
+    assert told["files"]["nodes"] == told["interface"]["nodes"] == ["gpu02"]

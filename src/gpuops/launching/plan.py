@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuops.document import parse_json, read_text
 from gpuops.errors import InputError, TemplateError
+from gpuops.launching.scripts.reading import read_script
 from gpuops.placement import Placement
 from gpuops.render.job import Job
 from gpuops.render.seats import SEATS_FILE, read_seats, seats_document
@@ -37,12 +38,16 @@ class Seat:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """The part of one node: its ``seats``, and its ``script`` (empty: each rank is started by itself)."""
+    """The part of one node: its ``seats``, and its ``script`` (empty: each rank is started by itself).
+
+    ``config_text`` is the text of Accelerate's configuration that the script names, if it is in the same directory.
+    """
 
     name: str
     seats: tuple[Seat, ...]
     script: str = ""
     script_text: str = field(default="", repr=False)
+    config_text: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -158,9 +163,17 @@ def read_plan(launch: Path, folder: str, environment: Mapping[str, str]) -> JobP
     try:
         document = read_seats(parse_json(read_text(where)), str(where))
         scripts = {node["script"]: read_text(launch / node["script"]) for node in document["nodes"] if node["script"]}
-        return _plan(document, scripts, folder, (), environment)
+        plan = _plan(document, scripts, folder, (), environment)
+        return replace(plan, nodes=tuple(replace(node, config_text=_config_of(node, launch)) for node in plan.nodes))
     except (ValueError, KeyError, TypeError) as error:
         raise TemplateError(f"{where}: not the plan of a launch ({error}); render it again") from error
+
+
+def _config_of(node: NodePlan, launch: Path) -> str:
+    if "accelerate" not in node.script_text:
+        return ""
+    name = read_script(node.script, node.script_text).config
+    return read_text(launch / name) if name and (launch / name).is_file() else ""
 
 
 def _plan(

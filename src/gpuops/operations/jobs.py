@@ -6,17 +6,19 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from gpuops.collective.preflight.diagnosis import Diagnosis
+from gpuops.collective.preflight.diagnosis import Diagnosis, StepLog
 from gpuops.collective.preflight.launch_command import LaunchCommand
-from gpuops.errors import CancelledError, InputError, MissingError
+from gpuops.errors import CancelledError, InputError, MissingError, format_count
 from gpuops.events import JobLine, RankEnded
 from gpuops.inventory import Host
 from gpuops.launching.logs import Logs
 from gpuops.launching.outcome import JobRun, RankFailure
 from gpuops.launching.plan import JobPlan, interpreted, plan_of, read_plan
 from gpuops.launching.running import RunningJob
+from gpuops.launching.scripts.checking import ScriptCheck, check_scripts
 from gpuops.nodes import this_machine
 from gpuops.operations.preflight import diagnose
 from gpuops.render import Job, environment_of, own_port
@@ -31,8 +33,6 @@ _OF_FILES = "render the files again with --master {master} --port {port}"
 _NOT_FOUND = 127
 _THREADS = "OMP_NUM_THREADS"
 """What each node sets by itself for a command, from the cores that it may use."""
-_EXPORT = re.compile(r"^export ([A-Za-z_]\w*)=(.*)$", re.MULTILINE)
-_EXEC = re.compile(r"^exec (\S+)", re.MULTILINE)
 
 
 def launch(work: Workspace, request: LaunchRequest) -> JobRun:
@@ -74,39 +74,59 @@ def _refuse_too_many(work: Workspace, hosts: Sequence[Host]) -> None:
 
 
 def _preflight(work: Workspace, plan: JobPlan, request: LaunchRequest) -> Diagnosis:
-    return diagnose(work, launch_command(plan), frozenset(request.force_busy))
+    busy = frozenset(request.force_busy)
+    if plan.command:
+        return diagnose(work, launch_command(plan), busy)
+    first = plan.nodes[0].name
+    checked = check_scripts(plan, {name for host in work.hosts if host.name == first for name in (first, host.address)})
+    for text in checked.unchecked:
+        work.note(f"not checked: {text}")
+    log = StepLog()
+    detail = f"{format_count(len(checked.unchecked), 'point')} not checked" if checked.unchecked else ""
+    log.add("files", checked.causes, detail)
+    return diagnose(work, command_of_scripts(plan, checked), busy, log)
 
 
 def launch_command(plan: JobPlan) -> LaunchCommand:
-    """Return the job as preflight reads a launch command: what runs on each node, and the variables that it gets."""
-    text = plan.nodes[0].script_text
-    program = _EXEC.search(text)
-    words = plan.command and interpreted(plan.command)
-    exported = {name: _first_word(value) for name, value in _EXPORT.findall(text)}
+    """Return a job that gpuops starts itself as preflight reads a launch command."""
     return LaunchCommand(
-        "torchrun" if program and program[1] == "torchrun" else "launch",
-        words[0] if words else program[1] if program else "bash",
+        "launch",
+        (*interpreted(plan.command), "bash")[0],
         tuple(node.name for node in plan.nodes),
         master=plan.master,
         port=plan.port,
-        environment={**exported, **plan.environment},
+        environment=plan.environment,
         per_node=max(len(node.seats) for node in plan.nodes),
-        files=tuple(dict.fromkeys([plan.folder, *_script(plan, text)])),
-        rendezvous=_OF_RANKS if plan.command else _OF_FILES,
+        files=tuple(dict.fromkeys([plan.folder, *_script(plan, plan.command)])),
+        rendezvous=_OF_RANKS,
         words=("gpuops", "launch"),
+        folder=plan.folder,
     )
 
 
-def _script(plan: JobPlan, text: str) -> list[str]:
+def command_of_scripts(plan: JobPlan, checked: ScriptCheck) -> LaunchCommand:
+    """Return the same of a job that the scripts of its nodes start: what runs there, with the variables that it gets.
+
+    What a script exports counts over what ``gpuops launch --env`` sets.
+    """
+    return replace(
+        launch_command(plan),
+        launcher="torchrun" if checked.launcher == "torchrun" else "launch",
+        program=checked.program or "bash",
+        master=checked.master,
+        port=checked.port,
+        environment={**plan.environment, **checked.environment},
+        files=tuple(dict.fromkeys([plan.folder, *_script(plan, checked.words)])),
+        rendezvous=_OF_FILES,
+        environment_by_node=checked.by_node,
+        place_by_node=checked.places,
+    )
+
+
+def _script(plan: JobPlan, words: Sequence[str]) -> list[str]:
     """Return the path of the Python script that every rank runs, if there is just one."""
-    words = plan.command or tuple(shlex.split(text.partition("\nexec ")[2], comments=True))
     scripts = [word for word in words if word.endswith(".py")]
     return [str(Path(plan.folder, scripts[0]))] if len(scripts) == 1 else []
-
-
-def _first_word(text: str) -> str:
-    """Return the value of an assignment, as a shell would read it before a comment."""
-    return next(iter(shlex.split(text, comments=True)), "")
 
 
 def _run(

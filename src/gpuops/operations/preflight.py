@@ -31,13 +31,15 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
     return diagnose(work, command, frozenset(request.force_busy))
 
 
-def diagnose(work: Workspace, command: LaunchCommand, force_busy: frozenset[str]) -> Diagnosis:
-    """Return the `Diagnosis` of ``command``, which has been read or made already."""
+def diagnose(
+    work: Workspace, command: LaunchCommand, force_busy: frozenset[str], log: StepLog | None = None
+) -> Diagnosis:
+    """Return the `Diagnosis` of ``command``, which has been read or made already; ``log`` has earlier steps."""
     check_profiles(work.hosts, work.catalogue)
     hosts = work.nodes.usable(_named_by(command, work.hosts))
     names = {name for host in work.hosts for name in (host.name, host.address)}
     check(work.of(host.name for host in hosts), force_busy)
-    log = StepLog()
+    log = log or StepLog()
     log.add("hosts", causes.hosts(command, names), f"{len(hosts)} of the inventory")
     if not hosts:
         return log.diagnosis(command, [])

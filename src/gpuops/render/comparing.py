@@ -103,31 +103,43 @@ def _shell(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
 
 
 def _shell_lines(text: str) -> Iterator[_Line]:
-    """Yield logical lines; ``#!`` and directives such as ``#SBATCH`` are no comments."""
+    for number, line in logical_lines(text):
+        words = " ".join(line.split()) if line.lstrip().startswith("#") else _tokens(line)
+        if words:
+            yield _Line(number, words)
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the logical lines of a shell script, each with the number of its first line and without its comment.
+
+    ``#!`` and directives such as ``#SBATCH`` are no comments.
+    """
     pending, first = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate([*text.splitlines(), ""], 1):
         first = number if not pending else first
         if line.rstrip().endswith("\\") and not line.lstrip().startswith("#"):
             pending += line.rstrip()[:-1] + " "
             continue
         words, pending = pending + line, ""
-        if re.match(r"#(!|SBATCH|PBS|FLUX|BSUB)", words.lstrip()):
-            yield _Line(first, " ".join(words.split()))
-        elif tokens := _tokens(words):
-            yield _Line(first, tokens)
+        is_directive = re.match(r"#(!|SBATCH|PBS|FLUX|BSUB)", words.lstrip())
+        yield first, words if is_directive else _without_comment(words)
+
+
+def shell_words(line: str) -> list[str]:
+    """Return the words and operators of a line without a comment; raise `ValueError` if quotes span lines."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return list(lexer)
 
 
 def _tokens(line: str) -> str:
-    """Return the words of a line in one spelling, without its comment; as it is, if quotes span lines."""
-    bare = _without_comment(line)
-    if "$" in bare or "`" in bare:  # quotes decide whether the shell expands these
-        return " ".join(bare.split())
+    """Return the words of a line in one spelling; as it is, if quotes span lines."""
+    if "$" in line or "`" in line:  # quotes decide whether the shell expands these
+        return " ".join(line.split())
     try:
-        lexer = shlex.shlex(bare, posix=True, punctuation_chars=True)
-        lexer.whitespace_split, lexer.commenters = True, ""
-        return shlex.join(lexer)
+        return shlex.join(shell_words(line))
     except ValueError:
-        return " ".join(bare.split())
+        return " ".join(line.split())
 
 
 def _without_comment(line: str) -> str:

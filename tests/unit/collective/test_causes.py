@@ -193,9 +193,11 @@ def entry(index, kind="RoCE v2", device="mlx5_0"):
 
 
 def test_hcas_that_are_not_up_are_reported():
-    (cause,) = causes.rails({"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]})
+    (cause,) = causes.rails(
+        TORCHRUN, {"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]}
+    )
     assert (cause.nodes, cause.fix) == (("a",), "remove NCCL_IB_HCA=mlx5_1")
-    assert not list(causes.rails({"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
+    assert not list(causes.rails(TORCHRUN, {"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
 
 
 def gid(settings, tables, ports=None):

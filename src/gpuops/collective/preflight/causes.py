@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
@@ -21,6 +21,7 @@ from gpuops.proposal import propose
 PreflightTest = Literal[
     NetworkTest,
     "hosts",
+    "files",  # the scripts of a launch directory
     "reach",
     "gpus",
     "no-gpu",  # on any node; whether the job needs one is not known
@@ -40,9 +41,21 @@ _OTHER_FILES = 256
 """Files that a Python process with CUDA has open beside the connections; our own choice."""
 
 
+EACH = "\x00node\x00"
+"""A mark in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
+
+
+def named(text: str, nodes: Collection[str]) -> str:
+    """Return a sentence with the ``nodes`` that it is about, folded, in place of the mark."""
+    return text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))) if EACH in text else text
+
+
 @dataclass(frozen=True)
 class Cause:
-    """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself."""
+    """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself.
+
+    ``why`` and ``fix`` may contain `EACH`, until equal causes are one.
+    """
 
     test: PreflightTest
     nodes: tuple[str, ...]
@@ -239,12 +252,11 @@ def interfaces(
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         texts = {node: values[name] for node, values in settings.items() if node in addresses and values.get(name)}
         lacking = [n for n, text in texts.items() if not any(i in parse_name_filter(text) for i in addresses[n])]
-        if lacking:
-            node = lacking[0]
-            has = ", ".join(addresses[node]) or "none"
-            why = f"{name} is {texts[node]}, but no such interface has an address here (found: {has})"
+        for place, nodes in _by_place(command, lacking, name):
+            has = ", ".join(addresses[nodes[0]]) or "none"
+            why = f"{name} is {texts[nodes[0]]}, but no such interface has an address here (found: {has})"
             fix = command.setting(name, usable) if usable else f"unset {name}"
-            yield Cause("interface", tuple(lacking), why, fix)
+            yield _set_at(place, Cause("interface", nodes, why, fix))
     mpi = command.mpi_interface
     lacking = [n for n, here in addresses.items() if mpi and "/" not in mpi and not set(mpi.split(",")) & set(here)]
     if lacking:
@@ -252,14 +264,30 @@ def interfaces(
         yield Cause("interface", tuple(lacking), f"mpirun may use only {mpi}, which has no address here", fix)
 
 
-def rails(settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequence[IbPort]]) -> Iterator[Cause]:
+def _by_place(command: LaunchCommand, nodes: Iterable[str], name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each place that sets the variable ``name``, with its nodes; an empty place is the command itself."""
+    by_place: dict[str, list[str]] = {}
+    for node in nodes:
+        by_place.setdefault(command.place_of(node, name), []).append(node)
+    return ((place, tuple(own)) for place, own in by_place.items())
+
+
+def _set_at(place: str, cause: Cause) -> Cause:
+    """Return a cause whose sentences begin with the ``place`` of the setting in a script, if there is one."""
+    return replace(cause, why=place + cause.why, fix=place + cause.fix)
+
+
+def rails(
+    command: LaunchCommand, settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequence[IbPort]]
+) -> Iterator[Cause]:
     """NCCL_IB_HCA leaves every node a port that is up."""
     for node, values in settings.items():
         text = values.get("NCCL_IB_HCA", "")
         up = [port.device for port in ports.get(node, ()) if port.state == "Active"]
         if text and up and not any(device in parse_name_filter(text) for device in up):
             why = f"NCCL_IB_HCA is {text}, but no such port is up here (up: {', '.join(up)})"
-            yield Cause("rdma", (node,), why, f"remove NCCL_IB_HCA={text}")
+            place = command.place_of(node, "NCCL_IB_HCA")
+            yield _set_at(place, Cause("rdma", (node,), why, f"remove NCCL_IB_HCA={text}"))
 
 
 def gid(
@@ -286,7 +314,8 @@ def gid(
         common = set.intersection(*good)
         value = str(min(common)) if common else ""
         fix = command.setting("NCCL_IB_GID_INDEX", value) if value else "unset NCCL_IB_GID_INDEX (NCCL 2.21 or newer)"
-        yield Cause("gid", tuple(wrong), next(iter(wrong.values())), fix)
+        for place, nodes in _by_place(command, wrong, "NCCL_IB_GID_INDEX"):
+            yield _set_at(place, Cause("gid", nodes, wrong[nodes[0]], fix))
 
 
 def rendezvous(command: LaunchCommand, nodes: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from gpuops.collective.measurement import excluded_document
-from gpuops.collective.preflight.causes import Cause
+from gpuops.collective.preflight.causes import Cause, named
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.secret import redact
@@ -143,9 +143,13 @@ def _failed(name: str, causes: Sequence[Cause]) -> PreflightStep:
 
 
 def _merged(causes: Iterable[Cause]) -> list[Cause]:
-    """Return one cause for all nodes that share it."""
+    """Return one cause for all nodes that share it, with their names in its sentences."""
     nodes: dict[Cause, tuple[str, ...]] = {}
     for cause in causes:
         key = replace(cause, nodes=())
         nodes[key] = (*nodes.get(key, ()), *cause.nodes)
-    return [replace(cause, nodes=tuple(dict.fromkeys(own))) for cause, own in nodes.items()]
+    return [_of_nodes(cause, tuple(dict.fromkeys(own))) for cause, own in nodes.items()]
+
+
+def _of_nodes(cause: Cause, nodes: tuple[str, ...]) -> Cause:
+    return replace(cause, nodes=nodes, why=named(cause.why, nodes), fix=named(cause.fix, nodes))

@@ -10,7 +10,7 @@ from typing import Literal
 from gpuops.collective.idleness.slurm import unfolded
 from gpuops.errors import InputError, did_you_mean
 
-Launcher = Literal["torchrun", "deepspeed", "mpirun", "srun", "launch"]
+Launcher = Literal["torchrun", "deepspeed", "mpirun", "srun", "accelerate", "launch"]
 DEFAULT_PORT = 29500
 """The default port of the rendezvous of torch and DeepSpeed."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -24,7 +24,11 @@ _LAUNCHERS: Mapping[str, Launcher] = {
     "srun": "srun",
 }
 _FLAGS: Mapping[Launcher, frozenset[str]] = {
-    "torchrun": frozenset("--standalone -m --module --no-python --run-path".split()),
+    "torchrun": frozenset("--standalone -m --module --no-python --run-path --virtual-local-rank".split()),
+    "accelerate": frozenset(
+        "--quiet -q --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config "
+        "--enable-cpu-affinity --debug -m --module --no-python".split()
+    ),
     "deepspeed": frozenset(
         "--module --no-python --no-local-rank --no-ssh --no-ssh-check --force-multi "
         "--bind-cores-to-rank --elastic-training --save-pid".split()
@@ -52,7 +56,9 @@ class LaunchCommand:
     how many there must be. ``master`` and ``port`` are the address of the rendezvous; None: the launcher chooses. The
     command sets ``environment`` for its ranks; ``mpi_interface`` is where Open MPI may connect. ``rendezvous`` is this
     launcher's syntax for the address. It starts ``per_node`` processes on each host (None: as many as it has GPUs, or
-    unknown), which need the ``files`` at these absolute paths; ``words`` are the command as it was typed.
+    unknown), which need the ``files`` at these absolute paths; ``words`` are the command as it was typed. A job of
+    gpuops' own starts in ``folder``. What only the scripts of some nodes set is in ``environment_by_node``, and
+    ``place_by_node`` holds where each of their variables is set.
     """
 
     launcher: Launcher
@@ -67,6 +73,17 @@ class LaunchCommand:
     files: tuple[str, ...] = ()
     rendezvous: str = "MASTER_ADDR={master} MASTER_PORT={port}"
     words: tuple[str, ...] = field(default=(), compare=False)
+    folder: str = ""
+    environment_by_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    place_by_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+
+    def environment_on(self, node: str) -> dict[str, str]:
+        """Return the variables that the command sets on ``node``."""
+        return {**self.environment, **self.environment_by_node.get(node, {})}
+
+    def place_of(self, node: str, name: str) -> str:
+        """Return where a script sets the variable ``name`` on ``node``, as ``FILE:LINE: ``; empty if none does."""
+        return self.place_by_node.get(node, {}).get(name, "")
 
     @property
     def needs_master(self) -> bool:
@@ -102,7 +119,7 @@ class LaunchCommand:
 
 
 @dataclass(frozen=True)
-class _Words:
+class Words:
     """The options of a launcher, each with its values, and the words after them."""
 
     options: Mapping[str, list[str]]
@@ -138,7 +155,7 @@ def read_command(words: Sequence[str], read_file: ReadFile, environ: Mapping[str
     """
     assignments, rest = _assignments(words)
     launcher, program, rest = _launcher(rest)
-    command = _READERS[launcher](LaunchCommand(launcher, program), _options(launcher, rest), read_file)
+    command = _READERS[launcher](LaunchCommand(launcher, program), read_options(launcher, rest), read_file)
     typed = {**environ, **assignments}
     if launcher == "mpirun":  # passes on only variables named by -x; without a value, its own
         variables = {name: value or typed.get(name, "") for name, value in command.environment.items()}
@@ -176,7 +193,7 @@ def _launcher(words: Sequence[str]) -> tuple[Launcher, str, list[str]]:
     """Return the launcher, its program and its arguments."""
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
-    if _is_torchrun(words) and name != "torchrun":
+    if is_torchrun(words) and name != "torchrun":
         return "torchrun", first, list(words[3:])
     if name not in _LAUNCHERS:
         hint = did_you_mean(name, _LAUNCHERS) or f"; expected one of {', '.join(_LAUNCHERS)}"
@@ -184,20 +201,20 @@ def _launcher(words: Sequence[str]) -> tuple[Launcher, str, list[str]]:
     return _LAUNCHERS[name], first, list(words[1:])
 
 
-def _is_torchrun(words: Sequence[str]) -> bool:
+def is_torchrun(words: Sequence[str]) -> bool:
     """Return True for torchrun, also as ``python -m torch.distributed.run``."""
     name = words[0].rpartition("/")[2] if words else ""
     module = words[2] if len(words) > 2 and words[1] == "-m" else ""
     return name == "torchrun" or (bool(_PYTHON.fullmatch(name)) and module in _TORCH_MODULES)
 
 
-def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
-    """Parse options up to the first other word; torchrun and DeepSpeed accept ``_`` for ``-`` in names."""
+def read_options(launcher: Launcher, words: Sequence[str]) -> Words:
+    """Parse options up to the first other word; launchers in Python accept ``_`` for ``-`` in names."""
     values: dict[str, list[str]] = {}
     rest = list(words)
     while rest and rest[0].startswith("-"):
         name, equals, value = rest.pop(0).partition("=")
-        name = name.replace("_", "-") if launcher in ("torchrun", "deepspeed") else name
+        name = name.replace("_", "-") if launcher in ("torchrun", "deepspeed", "accelerate") else name
         if name in _MCA and len(rest) > 1:
             name, value = f"mca {rest.pop(0)}", rest.pop(0)
         elif launcher == "srun" and len(name) > 2 and name[1] != "-":  # -N4
@@ -205,10 +222,10 @@ def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
         elif not equals and name not in _FLAGS[launcher] and rest:
             value = rest.pop(0)
         values.setdefault(name, []).append(value)
-    return _Words(values, rest)
+    return Words(values, rest)
 
 
-def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> LaunchCommand:
+def _torchrun(command: LaunchCommand, words: Words, _read_file: ReadFile) -> LaunchCommand:
     endpoint = words.last("--rdzv-endpoint") or ""
     host, _, port = endpoint.rpartition(":") if re.search(r":\d{1,9}\Z", endpoint) else (endpoint, "", "")
     return replace(
@@ -224,7 +241,7 @@ def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> La
     )
 
 
-def _deepspeed(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchCommand:
+def _deepspeed(command: LaunchCommand, words: Words, read_file: ReadFile) -> LaunchCommand:
     hostfile = words.last("-H", "--hostfile")
     hosts = _hostfile(read_file(hostfile)) if hostfile else ()
     chosen = [part.partition(":")[0] for part in (words.last("-i", "--include") or "").split("@") if part]
@@ -248,7 +265,7 @@ def _script(behind: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for word in behind[:1] if word.startswith("/"))
 
 
-def _mpirun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchCommand:
+def _mpirun(command: LaunchCommand, words: Words, read_file: ReadFile) -> LaunchCommand:
     listed = [name for value in _values(words, "-H", "-host", "--host") for name in value.split(",")]
     files = _values(words, "--hostfile", "-hostfile", "-machinefile", "--machinefile")
     hosts = [name.partition(":")[0] for name in listed] + [
@@ -264,7 +281,7 @@ def _mpirun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> Launc
     )
 
 
-def _srun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchCommand:
+def _srun(command: LaunchCommand, words: Words, read_file: ReadFile) -> LaunchCommand:
     exported = [part.partition("=") for value in _values(words, "--export") for part in value.split(",")]
     nodes = words.last("-w", "--nodelist") or ""
     inner = _inner(command, words.behind, read_file)
@@ -281,13 +298,13 @@ def _inner(command: LaunchCommand, behind: Sequence[str], read_file: ReadFile) -
     assignments, rest = _assignments(behind)
     if not rest:
         raise InputError(f"the {command.launcher} command names no program to start")
-    if _is_torchrun(rest):
+    if is_torchrun(rest):
         inner = read_command(rest, read_file, {})
         return replace(inner, launcher=command.launcher, count=None, environment={**assignments, **inner.environment})
     return replace(command, program=rest[0], environment=assignments)
 
 
-_READERS: Mapping[Launcher, Callable[[LaunchCommand, _Words, ReadFile], LaunchCommand]] = {
+_READERS: Mapping[Launcher, Callable[[LaunchCommand, Words, ReadFile], LaunchCommand]] = {
     "torchrun": _torchrun,
     "deepspeed": _deepspeed,
     "mpirun": _mpirun,
@@ -295,7 +312,7 @@ _READERS: Mapping[Launcher, Callable[[LaunchCommand, _Words, ReadFile], LaunchCo
 }
 
 
-def _values(words: _Words, *names: str) -> list[str]:
+def _values(words: Words, *names: str) -> list[str]:
     return [value for name in names for value in words.options.get(name, ())]
 
 

@@ -94,10 +94,10 @@ class Preflight:
         of_programs, of_limits = causes.environment(self.command, surveys), causes.limits(self.command, surveys)
         self.log.add("environment", [*of_programs, *of_limits], _versions(surveys))
         self.log.add("memlock", causes.memory(surveys, with_rdma), "" if with_rdma else "no RDMA on the nodes")
-        settings = {name: {**own.environment, **self.command.environment} for name, own in surveys.items()}
+        settings = {name: {**own.environment, **self.command.environment_on(name)} for name, own in surveys.items()}
         self._check_rendezvous(settings)
         tables = {name: _table(own) for name, own in facts.items()}
-        self.log.add("rdma", causes.rails(settings, rails), "" if with_rdma else "no RDMA on the nodes")
+        self.log.add("rdma", causes.rails(self.command, settings, rails), "" if with_rdma else "no RDMA on the nodes")
         self.log.add("gid", causes.gid(self.command, settings, rails, tables))
         self._test_network(over_rdma=bool(with_rdma))
         self._account_for_all()
