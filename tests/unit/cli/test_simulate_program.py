@@ -19,7 +19,7 @@ from gpuops.collective.program_lines import parse_fabric, parse_figures, request
 from gpuops.errors import InputError
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.report import isolation
+from gpuops.report.all_reduce import isolation
 from gpuops.report.page import Page
 from gpuops.results.isolation import Isolation
 
