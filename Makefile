@@ -87,7 +87,9 @@ bench: .venv/test.stamp      ## the measurements, side by side with peers, and 4
 	else echo "left out: bench/ring.py, which wants root and iperf3"; fi
 	$(BIN)/python bench/isolation.py
 	$(BIN)/python bench/accusations.py
-	$(BIN)/python bench/calibration.py
+	mkdir -p .bench
+	$(BIN)/python bench/calibration.py .bench/calibration.jsonl
+	$(BIN)/python bench/isolation_table.py .bench/isolation.jsonl
 
 clean:      ## remove all that these targets made
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import fabric_simulator
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from fabric_model.measuring import LARGE
 from fabric_model.setting import CELLS
 
 BOUNDS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
@@ -103,20 +104,29 @@ def outcome(truth, result, wish, seconds):
         (blamed["part"], blamed["kind"], blamed["probability"]) for blamed, names in accusations if not names & right
     ]
     wrong += [(str(cause["nodes"][:1]), cause["kind"], None) for cause in result["fleet"] if not faults]
+    if right:
+        some = (cause for cause in result["fleet"] if cause["rail"] is None and len(cause["nodes"]) < cause["tested"])
+        wrong += [(name, cause["kind"], None) for cause in some for name in cause["nodes"] if name not in right]
     stated = [(blamed["probability"], not names & right) for blamed, names in accusations]
-    hidden = [(fault["kind"], fault["part"], why) for fault in faults if (why := why_undecidable(fault))]
-    planted = [row(fault, accusations, result, truth) for fault in faults if not why_undecidable(fault)]
+    hidden = [(fault["kind"], fault["part"], why) for fault in faults if (why := why_undecidable(fault, truth))]
+    planted = [row(fault, accusations, result, truth) for fault in faults if not why_undecidable(fault, truth)]
     limit = 2 * math.ceil(math.log2(setting["nodes"])) + 6 + 4 * len(faults)
     keys = (setting["cell"], setting["nodes"], setting["seed"])
     return Outcome(*keys, wish, planted, hidden, wrong, stated, result["rounds"], limit, seconds)
 
 
-def why_undecidable(fault):
+def why_undecidable(fault, truth):
     """Return why no figure can tell of the fault, from what was planted and measured alone; "" if one can.
 
     A fault that comes and goes may have rested in every round that ran over its part. A judge that measures a part
-    again once it was slow never had a reason to. Such faults count in no other column.
+    again once it was slow never had a reason to. A node that slows only groups of `LARGE` nodes shows in no group that
+    can be told from those without it, if fewer than `LARGE` of the others are healthy. Such faults count in no other
+    column.
     """
+    if fault["kind"] == "straggler":
+        faulty = {other["node"] for other in truth["faults"] if other["node"] is not None}
+        if truth["setting"]["nodes"] - len(faulty) < LARGE:
+            return "too few healthy nodes for a large group without it"
     return "it never acted while it was measured" if fault["duty"] and not fault["acted"] else ""
 
 
@@ -221,6 +231,20 @@ def _is_at_most(probability, bound):
     return probability is None if bound is None else probability is not None and probability <= bound
 
 
+def details(outcomes):
+    """Yield a line for each missed or undecidable fault, each wrong accusation and each crash."""
+    for each in outcomes:
+        case = f"{each.cell} {each.nodes} seed {each.seed}"
+        for fault in each.planted:
+            if not fault[6] and fault[2] >= 5:
+                yield f"missed {case}: {fault[0]} {fault[1]} {fault[2]:.0f} %"
+        yield from (f"undecidable {case}: {kind} {part}: {why}" for kind, part, why in each.undecidable)
+        for part, kind, probability in each.wrong:
+            yield f"wrong {case}: {part} {kind}, stated {probability}"
+        if each.error:
+            yield f"crashed {case}: {each.error}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", default="16,64,128")
@@ -240,16 +264,8 @@ def main():
             print(table_row(cell, nodes, outcomes), flush=True)
             every += outcomes
     print("", *by_kind(every), "", *calibration(every), sep="\n")
-    for each in every if options.list else ():
-        for fault in each.planted:
-            if not fault[6] and fault[2] >= 5:
-                print(f"missed {each.cell} {each.nodes} seed {each.seed}: {fault[0]} {fault[1]} {fault[2]:.0f} %")
-        for kind, part, why in each.undecidable:
-            print(f"undecidable {each.cell} {each.nodes} seed {each.seed}: {kind} {part}: {why}")
-        for part, kind, probability in each.wrong:
-            print(f"wrong {each.cell} {each.nodes} seed {each.seed}: {part} {kind}, stated {probability}")
-        if each.error:
-            print(f"crashed {each.cell} {each.nodes} seed {each.seed}: {each.error}")
+    if options.list:
+        print(*details(every), sep="\n")
     if options.json:
         options.json.write_text(json.dumps([dataclasses.asdict(each) for each in every], indent=1), "utf-8")
 

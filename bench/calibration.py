@@ -1,43 +1,43 @@
 """Compare the stated bound on false accusations with how often healthy fabrics are accused, over many seeds.
 
-    python bench/calibration.py [--bounds 0.1,0.01,0.001] [--cells calm,noisy] [--nodes 16] [--cases 100] [--svg FILE]
+    python bench/calibration.py runs.jsonl [--bounds 0.5,0.1,0.01,0.001] [--cells calm,noisy] [--nodes 16] [--cases 100]
+        [--minutes 60] [--svg FILE]
 
 Each fabric of `fabric_simulator.py` is healthy, and is measured anew with each bound (`--confidence`), which also
-decides how many rounds are spent. A run counts as accused if it blames any part, or finds anything on the fleet.
-The last column is the largest rate that so few accused runs do not contradict, by the exact 95 % limit of Clopper and
-Pearson (Biometrika 26, 1934).
+decides how many rounds are spent. A run counts as accused if it blames any part, or finds anything on the fleet. The
+file has one line for each run; a call adds missing ones until its minutes are over. The last column is the largest rate
+that so few accused runs do not contradict, by the exact 95 % limit of Clopper and Pearson (Biometrika 26, 1934).
 """
 
 import argparse
-import functools
+import dataclasses
 import itertools
 import math
-import multiprocessing
 import os
 from pathlib import Path
 
 from accusations import percent, run_here
 from fabric_model.setting import CELLS
+from isolation_table import fill, read, upper_limit
 
 WIDTH, HEIGHT, MARGIN = 480, 360, 56
 LEAST = 1e-4
 """Rates below this are drawn at the edge."""
 
 
-def is_accused(nodes, case):
-    bound, cell, seed = case
+@dataclasses.dataclass
+class Healthy:
+    bound: float
+    cell: str
+    nodes: int
+    seed: int
+    is_accused: bool
+
+
+def measure(key):
+    bound, cell, nodes, seed = key
     _, result = run_here(cell, nodes, seed, "none", bound)
-    return bool(result["blamed"] or result["fleet"])
-
-
-def upper_limit(count, runs):
-    """Return the rate with which `count` or fewer of `runs` are accused with a chance of 5 %."""
-    low, high = count / runs, 1.0
-    for _ in range(60):
-        rate = (low + high) / 2
-        chance = sum(math.comb(runs, k) * rate**k * (1 - rate) ** (runs - k) for k in range(count + 1))
-        low, high = (rate, high) if chance > 0.05 else (low, rate)
-    return high
+    return Healthy(bound, cell, nodes, seed, bool(result["blamed"] or result["fleet"]))
 
 
 def svg(rows):
@@ -66,27 +66,35 @@ def svg(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bounds", default="0.1,0.01,0.001")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--bounds", default="0.5,0.1,0.01,0.001")
     parser.add_argument("--cells", default=",".join(cell for cell in CELLS if cell not in ("fleet", "errors")))
     parser.add_argument("--nodes", type=int, default=16)
     parser.add_argument("--cases", type=int, default=100, help="fabrics of each cell")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--svg", type=Path, metavar="FILE")
     options = parser.parse_args()
-    cells, seeds = options.cells.split(","), range(options.first, options.first + options.cases)
-    rows = []
+    seeds = range(options.first, options.first + options.cases)
+    bounds = list(map(float, options.bounds.split(",")))
+    done = {(run.bound, run.cell, run.nodes, run.seed) for run in read(options.file, Healthy)}
+    keys = [
+        (bound, cell, options.nodes, seed)
+        for seed, cell, bound in itertools.product(seeds, options.cells.split(","), bounds)
+    ]
+    fill(options.file, measure, [key for key in keys if key not in done], options.minutes, options.processes)
+    runs, rows = list(read(options.file, Healthy)), []
     print("| stated bound, % | healthy fabrics | accused, % | at most, % (95 %) |\n|---|---|---|---|")
-    with multiprocessing.Pool(options.processes) as pool:
-        for bound in map(float, options.bounds.split(",")):
-            cases = [(bound, cell, seed) for cell, seed in itertools.product(cells, seeds)]
-            accused = pool.map(functools.partial(is_accused, options.nodes), cases, 1)
-            rows.append((bound, sum(accused), len(cases)))
-            limit = 100 * upper_limit(sum(accused), len(cases))
-            print(f"| {100 * bound:g} | {len(cases)} | {percent(sum(accused), len(cases))} | {limit:.2f} |", flush=True)
-            for (_, cell, seed), is_bad in zip(cases, accused, strict=True):
-                if is_bad:
-                    print(f"accused: {cell} {options.nodes} seed {seed}, bound {bound:g}")
+    for bound in sorted({run.bound for run in runs}, reverse=True):
+        own = [run for run in runs if run.bound == bound]
+        accused = sum(run.is_accused for run in own)
+        rows.append((bound, accused, len(own)))
+        limit = 100 * upper_limit(accused, len(own))
+        print(f"| {100 * bound:g} | {len(own)} | {percent(accused, len(own))} | {limit:.2f} |")
+    for run in runs:
+        if run.is_accused:
+            print(f"accused: {run.cell} {run.nodes} seed {run.seed}, bound {run.bound:g}")
     if options.svg:
         options.svg.write_text("\n".join(svg(rows)) + "\n", "utf-8")
 

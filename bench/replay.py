@@ -25,7 +25,7 @@ from replay_model.plan import BEYOND
 from replay_model.world import World
 
 from gpuops.operations.past import history
-from gpuops.operations.past.overtime import judge_over_time, with_verdicts
+from gpuops.operations.past.overtime import MOST_RUNS, judge_over_time, with_verdicts
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenPart, Visit
 
@@ -38,13 +38,31 @@ KEPT, MOST_BYTES = dt.timedelta(days=400), 2**30
 """What a project keeps if it says nothing else."""
 
 
+class Remembered(Runs):
+    """The store, with the visits of nodes kept in memory too: each run of a replay reads what the one before read."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.kept = {}
+
+    def visits(self, node, limit=-1):
+        own = self.kept.setdefault(node, [])
+        own += [latest for latest in super().visits(node, 1) if not own or own[-1].run < latest.run]
+        del own[:-MOST_RUNS]
+        return own[-limit:]
+
+
 class Score:
-    """What was counted: findings by check and truth, verdicts by check and status, and seconds."""
+    """What was counted: findings by check and truth, verdicts by check and status, and seconds.
+
+    ``remarks`` are findings of severity info, which accuse no part.
+    """
 
     def __init__(self):
         self.new = collections.Counter()
         self.verdicts = collections.Counter()
         self.why = collections.Counter()
+        self.remarks = collections.Counter()
         self.specimens = []
         self.lemons = {}
         self.node_days = 0.0
@@ -57,9 +75,12 @@ class Score:
             if verdict.status in ("skipped", "unknown"):
                 self.why[f"{verdict.check} {verdict.status}: " + re.sub(r"\d+", "N", verdict.why)] += 1
             for finding in verdict.findings:
-                self._found(world, verdict, finding)
+                if finding.severity != "info":
+                    self._found(world, verdict, finding)
         for kept in changes.new:
-            if kept.key.check in OVER_TIME:
+            if kept.key.check in OVER_TIME and kept.severity == "info":
+                self.remarks[kept.key.check, kept.key.code] += 1
+            elif kept.key.check in OVER_TIME:
                 self._new(world, kept)
 
     def _found(self, world, verdict, finding):
@@ -135,6 +156,10 @@ def replay(world, runs, days, per_day):
         score.seconds["judge"].append(judged - started)
         score.seconds["save"].append(time.perf_counter() - judged)
         score.count(world, verdicts, changes, visits)
+    with Runs(runs.path) as plain:
+        started = time.perf_counter()
+        judge_over_time(plain, record)
+        score.seconds["judge, all read from the store,"] = [time.perf_counter() - started]
     return score
 
 
@@ -180,6 +205,7 @@ def outcome(world, score, settings):
         "lemons": len(world.lemons),
         "lemons_named_after_failures": score.lemons,
         "new": {f"{check} / {kind}": number for (check, kind), number in sorted(score.new.items())},
+        "remarks": {f"{check} / {code}": number for (check, code), number in sorted(score.remarks.items())},
         "verdicts": {f"{check} / {status}": number for (check, status), number in sorted(score.verdicts.items())},
         "false_parts": {
             check: len({(s["node"], s["part"]) for s in score.specimens if s["check"] == check}) for check in OVER_TIME
@@ -238,7 +264,7 @@ def show(result):
         print("  missed:", missed)
     print(f"false alarms: {result['false']}, per node-month {result['false_per_node_month']}")
     print(f"  on so many parts: {result['false_parts']}")
-    for name in ("new", "verdicts", "why", "events", "seconds"):
+    for name in ("new", "remarks", "verdicts", "why", "events", "seconds"):
         print(f"{name}: {result[name]}")
     print(f"planted lemons: {result['lemons']}, named after failures: {result['lemons_named_after_failures']}")
     shown = collections.Counter()
@@ -256,7 +282,7 @@ def measure(folder, nodes, days, per_day, seed, times):
     (folder / "inventory.ini").write_text("".join(f"{name}\n" for name in world.nodes))
     (folder / "gpuops.yml").write_text("inventory: inventory.ini\n")
     settings = {"nodes": nodes, "days": days, "runs": days * per_day, "seed": seed, "times": times, "beyond": BEYOND}
-    with Runs(folder / ".gpuops" / "state.db") as runs:
+    with Remembered(folder / ".gpuops" / "state.db") as runs:
         result = outcome(world, replay(world, runs, days, per_day), settings)
     result["store_mib"] = round(sum(f.stat().st_size for f in (folder / ".gpuops").glob("state.db*")) / 2**20, 1)
     return result | {"node": min(world.lemons, default=min(world.nodes))}

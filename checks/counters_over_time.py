@@ -19,9 +19,9 @@ def counters_over_time(record: Record, _profile: Profile) -> Iterator[Finding | 
 
     Counting starts again after a reboot, a reset or a move of the card; counts that a card itself stores follow its
     serial number. A counter that rose in more of the last 4, 6, 10, 20 or 40 intervals than chance explains is a
-    finding: at most one false alarm in 100 node-months, if rises are independent. More than ten NVLink recoveries, or
-    120 symbol errors an hour, are a finding at once. If the counters of several similar parts rise as often, none of
-    them is blamed.
+    finding until the counter rests: at most one false alarm in 100 node-months, if rises are independent. More than ten
+    NVLink recoveries, or 120 symbol errors an hour, are a finding at once. If the counters of several similar parts
+    rise as often, none of them is blamed; a part that always counted as much is not named again.
 
     Source: marin-community/marin issue 9086 (505 recoveries of one link of 5,760, five days before its Xid 149); NVIDIA
     NVSentinel, docs/configuration/nic-health-monitor.md (symbol errors).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuops.isolation.evidence import BlamedPart, Evidence, Sentence
@@ -17,10 +17,11 @@ _IMPOSSIBLE, _FEW = 1.2, 1 / 8
 _SCOPES = {"pair": "pairs", "group": "groups"}
 
 
-def left_out(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Iterator[Sentence]:
+def left_out(evidence: Evidence, blamed: Sequence[BlamedPart]) -> Iterator[Sentence]:
     """Yield a sentence on the nodes that took no part with all of their GPUs, without those that ``blamed`` names.
 
-    A node takes no part if it was slow or failed before, because it would slow all others of its group.
+    A node takes no part if it was slow or failed before, because it would slow all others of its group. A slow uplink
+    that joins all units leaves out each group of several units.
     """
     scopes = [words for scope, words in _SCOPES.items() if scope in evidence.scopes]
     if not scopes or not any(measured.round.scope == "rail" for measured in evidence.rounds):
@@ -33,6 +34,16 @@ def left_out(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Iterator[Sente
     if nodes and len(evidence.fabric.nodes.keys() - known) > 1:  # the only healthy node has no partner
         about = f"not measured in {' or '.join(scopes)}, because earlier results left them out"
         yield Sentence(f"{', '.join(nodes)}: {about}", nodes, about)
+    uplinks = [part for part in blamed if part.part.startswith("unit:")]
+    if "group" in evidence.scopes and uplinks and not _have_crossed(evidence):
+        about = "each group of several units crosses it, so none was measured; repair it and measure again"
+        yield Sentence(f"{uplinks[0].part}: {about}", [uplinks[0].part], about)
+
+
+def _have_crossed(evidence: Evidence) -> bool:
+    """Return True if any group of the round of groups crossed units."""
+    rounds = [measured.round for measured in evidence.rounds if measured.round.scope == "group"]
+    return any(evidence.fabric.leaves_block(group.nodes) for each in rounds for group in each.groups)
 
 
 def without_impossible(evidence: Evidence) -> tuple[Evidence, list[GroupResult]]:

@@ -141,7 +141,9 @@ class Spread:
             healthy = [spread.healthy(u, shift) for spread, u in readings]
             log_healthy, e_value = sum(map(math.log, healthy)), 0.0
             for slow_by, slow in _likely(steps, healthy):
-                ratios = [max(s / h, _LEAST_RATIO) for s, h in zip(slow, healthy, strict=True)]
+                ratios = list(map(operator.truediv, slow, healthy))
+                if min(ratios) < _LEAST_RATIO:
+                    ratios = [max(ratio, _LEAST_RATIO) for ratio in ratios]
                 for share, weight in _SHARES.items():
                     likelihood_ratio, bounded_ratio = _likelihood_ratios(ratios, share)
                     e_value += weight / len(_shifts(least)) * bounded_ratio
@@ -187,17 +189,16 @@ def _shifts(least: float) -> Sequence[float]:
     return shifts
 
 
-def _likelihood_ratios(ratios: Iterable[float], share: float) -> tuple[float, float]:
+def _likelihood_ratios(ratios: Sequence[float], share: float) -> tuple[float, float]:
     """Return how much likelier the values are if the part is slow in a ``share`` of the rounds and else healthy.
 
     The second figure counts no round for more than `_LARGEST_RATIO`. ``ratios`` are those of an always slow part.
     """
-    whole = bounded = 1.0
-    for ratio in ratios:
-        factor = share * ratio + (1 - share)
-        whole *= factor
-        bounded *= min(factor, _LARGEST_RATIO)
-    return whole, bounded
+    factors = ratios if share == 1.0 else [share * ratio + (1 - share) for ratio in ratios]
+    whole = math.prod(factors)
+    if max(factors) <= _LARGEST_RATIO:
+        return whole, whole
+    return whole, math.prod([min(factor, _LARGEST_RATIO) for factor in factors])
 
 
 def usual_share(count: int, of: int) -> float:

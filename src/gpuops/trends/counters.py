@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +26,17 @@ Kind = Literal["rise", "none", "restart", "other-part"]
 WINDOWS = (4, 6, 10, 20, 40)
 """The numbers of last intervals that are tested; three say too little: 0.005³ is above `LARGEST_CHANCE`."""
 LEAST_CHANCE = 0.005
-"""Even if no other part's counter rose: one run in 200; a choice."""
+"""Even if no other part's counter rose: one run in 200; a choice. What a part remembers (remapped rows, retired pages)
+is no noise of a line but a repair of that part: there the runs of other parts decide, and 200 count beside them."""
 COUNTERS_PER_NODE = 120
 """Counters of 8 GPUs, 8 HCAs, drives and DIMMs that have a rule."""
 LARGEST_CHANCE = FALSE_ALARMS_PER_NODE_MONTH / (COUNTERS_PER_NODE * RUNS_PER_MONTH * len(WINDOWS))
 """1.1e-7 for each test: the budget of a node-month over all its counters, runs and windows (Bonferroni)."""
-_QUIET = 4
-"""A finding ends once its counter stood still in so many intervals: errors come in bursts, with rests between them."""
+FEWEST_RISES = 3
+"""Two may be one incident with an echo, however rare they are; a choice."""
+_QUIET, _REST_CHANCE, _LONGEST_REST = 4, 0.05, 20
+"""A finding ends once its counter stood still in so many intervals, or in so many that a part which goes on as it did
+rests so long in 1 of 20 cases: errors come in bursts, with rests between them. Choices."""
 ALIKE_PARTS, ALIKE_FRACTION = 3, 0.02
 """So many other like parts, and more than this fraction of them, that rose as often are a common cause; a choice.
 
@@ -153,29 +158,31 @@ def tallies(pasts: Iterable[NodePast]) -> dict[str, Tally]:
     sums: dict[str, list[int]] = {}
     climbers: dict[str, list[Mapping[int, int]]] = {}
     for past in pasts:
+        moved = _moved(past)
         for slot, name in _counters(past):
-            own = _moves(past, slot, name)
-            rises = sum(s.kind == "rise" for s in own)
+            intervals, rises, lately = len(past.apart) - 1, 0, {}
+            if (slot, name) in moved:
+                own = _known(steps(past, slot, name))
+                intervals, rises = len(own), _rises(own)
+                lately = {window: _rises(own[-window:]) for window in WINDOWS}
             for key in (name, f"{slot}.{name}"):
                 counts = sums.setdefault(key, [0, 0, 0])
-                sums[key] = [a + b for a, b in zip(counts, (len(own), rises, 1), strict=True)]
+                sums[key] = [a + b for a, b in zip(counts, (intervals, rises, 1), strict=True)]
                 if rises:
-                    climbers.setdefault(key, []).append({window: _rises(own[-window:]) for window in WINDOWS})
+                    climbers.setdefault(key, []).append(lately)
     return {
         name: Tally(intervals, rises, parts, tuple(climbers.get(name, ())))
         for name, (intervals, rises, parts) in sums.items()
     }
 
 
-def _moves(past: NodePast, slot: str, name: str) -> list[CounterStep]:
-    """Return the intervals in which what a counter did is known; most counters never moved."""
-    if _never_moved(past, slot, name):
-        return [CounterStep("none", 0, 0.0, past.now.at)] * (len(past.apart) - 1)
-    return _known(steps(past, slot, name))
-
-
-def _never_moved(past: NodePast, slot: str, name: str) -> bool:
-    return len({sight.figures.get(f"{slot}.{name}") for sight in past.apart}) == 1
+def _moved(past: NodePast) -> frozenset[tuple[str, str]]:
+    """Return slot and name of the counters that were not always what they are now; most were."""
+    counters = list(_counters(past))
+    names = [f"{slot}.{name}" for slot, name in counters]
+    *before, now = [tuple(map(sight.figures.get, names)) for sight in past.apart]
+    rows = {row for row in before if row != now}
+    return frozenset(own for row in rows for own, a, b in zip(counters, row, now, strict=True) if a != b)
 
 
 def _known(every: Sequence[CounterStep]) -> list[CounterStep]:
@@ -184,10 +191,28 @@ def _known(every: Sequence[CounterStep]) -> list[CounterStep]:
     return [each for each in every[first:] if each.kind in ("rise", "none")]
 
 
-def _goes_on(every: Sequence[CounterStep]) -> bool:
-    """Return True if the counter rose lately and did not begin anew since, as it does with most repairs."""
+def _goes_on(every: Sequence[CounterStep], rest: int) -> bool:
+    """Return True if the counter rose in the last intervals and did not begin anew since, as with most repairs."""
     latest = itertools.takewhile(lambda each: each.kind in ("rise", "none"), reversed(every))
-    return any(each.kind == "rise" for each in itertools.islice(latest, _QUIET))
+    return any(each.kind == "rise" for each in itertools.islice(latest, rest))
+
+
+def _rest(own: Sequence[CounterStep]) -> int:
+    """Return in how many intervals a counter stands still before what it did is over."""
+    last = own[-WINDOWS[-1] :]
+    if not FEWEST_RISES <= _rises(last) < len(last):
+        return _QUIET
+    longest = math.log(_REST_CHANCE) / math.log(1 - _rises(last) / len(last))
+    return min(_LONGEST_REST, max(_QUIET, math.ceil(longest)))
+
+
+def _of_the_past(own: Sequence[CounterStep]) -> float:
+    """Return in which fraction of the intervals before the longest window the counter of this part rose.
+
+    A part that always counted much is named once, not again and again; what builds up begins within the window.
+    """
+    before = own[: -WINDOWS[-1]]
+    return min(0.5, _rises(before) / len(before)) if before else 0.0
 
 
 def _rises(own: Sequence[CounterStep]) -> int:
@@ -209,38 +234,49 @@ def climbing(record: Record) -> Iterator[Finding | Unknown | NotApplicable]:
     if past.why or runs < 2:
         yield NotApplicable(past.why or too_few(runs, 2))
         return
-    counters = list(_counters(past))
-    if not counters:
+    if not any(True for _ in _counters(past)):
         had_some = any(figure.partition(".")[2] in RULES for sight in past.before for figure in sight.figures)
         why = "this run read no error counter"
         yield Unknown(why) if had_some else NotApplicable(why)
     alike: dict[str, Finding] = {}
-    for slot, name in counters:
-        if _never_moved(past, slot, name) or not _goes_on(every := steps(past, slot, name)):
-            continue
+    moved = _moved(past)
+    for slot, name in filter(moved.__contains__, _counters(past)):
+        rule, every = RULES[name], steps(past, slot, name)
         own = _known(every)
+        if not _goes_on(every, _rest(own)):
+            continue
         common = [record.tallies.get(key, Tally(0, 0)) for key in (name, f"{slot}.{name}")]
-        chance = max(_chance(tally, own) for tally in common)
-        seen = _excess(own, chance)
+        chance = max(_of_the_past(own), _chance(rule, common, own))
+        seen = _repetition(every, own, chance, was_found=(slot, rule.code) in past.open_counters)
         if others := _rose_alike(common[0], seen):
             if others > COMMON_FRACTION * (common[0].parts - 1):
-                alike.setdefault(name, _common_cause(RULES[name]))
-        elif seen := seen or _burst(RULES[name], reversed(own[-_QUIET:])):
-            yield _finding(RULES[name], past, slot, name, seen, chance)
+                alike.setdefault(name, _common_cause(rule))
+        elif seen := seen or _burst(rule, reversed(own[-_QUIET:])):
+            yield _finding(rule, past, slot, name, seen, chance)
     yield from alike.values()
 
 
-def _chance(tally: Tally, own: Sequence[CounterStep]) -> float:
-    """Return how likely a counter of this name rises between two runs, from all other parts that a tally counts."""
-    others, their_rises = tally.intervals - len(own), tally.rises - _rises(own)
-    return max(LEAST_CHANCE, min(0.5, their_rises / others)) if others > 0 else LEAST_CHANCE
+def _chance(rule: CounterRule, common: Sequence[Tally], own: Sequence[CounterStep]) -> float:
+    """Return how likely a counter rises between two runs, from all other parts (the first tally) and from its slot."""
+    others = [(max(0, tally.intervals - len(own)), tally.rises - _rises(own)) for tally in common]
+    least = 1 / (others[0][0] + 1 / LEAST_CHANCE) if rule.belongs_to == "part" else LEAST_CHANCE
+    return max(least, *(min(0.5, rises / intervals) if intervals else 0.0 for intervals, rises in others))
+
+
+def _repetition(
+    every: Sequence[CounterStep], own: Sequence[CounterStep], chance: float, *, was_found: bool
+) -> Sequence[CounterStep]:
+    """Return the last intervals in which the counter rose too often; once that was found, as long as it goes on."""
+    seen = _excess(own, chance) if _goes_on(every, _QUIET) else ()
+    last = own[-WINDOWS[-1] :]
+    return last if not seen and was_found and _rises(last) >= FEWEST_RISES else seen
 
 
 def _excess(own: Sequence[CounterStep], chance: float) -> Sequence[CounterStep]:
     """Return the shortest of the last intervals in which more rose than by chance; empty if none."""
     for window in WINDOWS:
         last = own[-window:]
-        if _rises(last) > 2 and binomial_tail(_rises(last), len(last), chance) <= LARGEST_CHANCE:
+        if _rises(last) >= FEWEST_RISES and binomial_tail(_rises(last), len(last), chance) <= LARGEST_CHANCE:
             return last
     return ()
 
@@ -253,7 +289,7 @@ def _rose_alike(tally: Tally, seen: Sequence[CounterStep]) -> int:
     if not seen:
         return 0
     window, own = next(window for window in WINDOWS if window >= len(seen)), _rises(seen)
-    others = sorted(rises[window] for rises in tally.climbers if rises[window] > 2)
+    others = sorted(rises[window] for rises in tally.climbers if rises[window] >= FEWEST_RISES)
     if own in others:
         others.remove(own)  # one of them is this part
     if len(others) < ALIKE_PARTS or len(others) <= ALIKE_FRACTION * (tally.parts - 1):
@@ -313,9 +349,6 @@ def _in(hours: float) -> str:
 
 def _links(past: NodePast, slot: str, name: str) -> str:
     """Return the number of the link that counts most; empty if the figures do not tell links apart."""
-    counts = {
-        figure.split(".")[1].removeprefix("link"): value
-        for figure, value in past.now.figures.items()
-        if figure.startswith(f"{slot}.link") and figure.endswith(f".{name}") and value
-    }
+    link = re.compile(rf"{re.escape(slot)}\.link(\d+)\.{re.escape(name)}")
+    counts = {m[1]: value for figure, value in past.now.figures.items() if value and (m := link.fullmatch(figure))}
     return max(counts, key=lambda link: counts[link]) if counts else ""

@@ -1,14 +1,15 @@
 """Drift of a part against its own past and against like parts: medians, and a CUSUM with a stated run length; pure.
 
-A temperature depends on load, slot and room. So a GPU is compared with the other GPUs of its node in the same run, that
-difference with the same slot of like nodes in the same run, and what remains with its own past at the same load. A node
-is compared with like nodes at the same load in the same run. What all parts of a group do blames none of them.
+A temperature depends on load, slot and room. So a GPU is compared with the other GPUs of its node in the same run, less
+what it is hotter for its power; that difference with the same slot of like nodes in the same run, and what remains with
+its own past at a similar load. A node is compared with like nodes in the same run, less what it is hotter for its load.
+What all parts of a group do blames none of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -34,84 +35,122 @@ RECENT = 5
 NEEDED_RUNS = REFERENCE + RECENT
 LEAST_PEERS = 4
 """Nodes whose median counts as usual; with fewer one odd node moves it."""
-_UNEVEN = 0.25
-_UNEVEN_WATTS = 15.0
-_STEP = math.log(1.5)
+FEWEST_GPUS = 3
+"""Of two it is unknown which one is usual."""
+_UNEVEN, _UNEVEN_WATTS = 0.5, 15.0
+"""If one GPU draws less than this fraction of another's power, and so much less, one of them is idle: it may be hot
+from a job that just ended, or cold in one that just began. Choices."""
+_STEEPEST = 0.2
+"""°C for each watt; cooling that cannot do better would let an H100 reach 140 °C above its inlet."""
+_WATTS = "power_draw_watts"
+_STEP, _ALIKE_LOAD = math.log(2), 1.5
+"""Of loads: the width of a class in which nodes are compared, and the factor between runs of one node. Choices."""
 _READINGS = {"temperature_celsius": "temperature", "memory_temperature_celsius": "memory temperature"}
 _NODE = "node"
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """A part in one run: degrees above what is usual, at a ``load`` class; ``found`` is the reading itself."""
+    """A part in one run: degrees above what is usual, while its GPUs drew ``watts``; ``found`` is the reading."""
 
     run: int
-    load: int
+    watts: float
     celsius: float
     found: float
 
 
-def usual(pasts: Iterable[NodePast]) -> UsualByRun:
+def usual(pasts: Collection[NodePast]) -> UsualByRun:
     """Return what is usual among nodes of one kind in each run: by slot against its node, and of the nodes."""
-    values: dict[tuple[str, int, str, int], list[float]] = {}
+    slopes = {reading: _slope(pasts, reading) for reading in _READINGS}
+    alike: dict[tuple[str, int, int], list[tuple[Mapping[str, float], float, float]]] = {}
     for past in pasts:
         for sight in past.sights:
-            for reading in _READINGS:
-                readings, load = _read(sight, reading)
-                middle = median(readings.values()) if readings else 0.0
-                for slot, value in readings.items():
-                    values.setdefault((reading, sight.run, slot, load), []).append(value - middle)
-                if readings:
-                    values.setdefault((reading, sight.run, _NODE, load), []).append(middle)
-    return {key: Usual(median(own), len(own)) for key, own in values.items()}
+            for reading, slope in slopes.items():
+                if readings := _read(sight, reading, slope):
+                    middle = median(readings.values())
+                    own = readings, middle, middle - slope * _watts(sight)
+                    alike.setdefault((reading, sight.run, _load(sight)), []).append(own)
+    found = {}
+    for (reading, run, load), nodes in alike.items():
+        found[reading, run, _NODE, load] = Usual(median(cooler for _, _, cooler in nodes), len(nodes))
+        for slot in {slot for readings, _, _ in nodes for slot in readings}:
+            above = [readings[slot] - middle for readings, middle, _ in nodes if slot in readings]
+            found[reading, run, slot, load] = Usual(median(above), len(above))
+    return UsualByRun(found, slopes)
 
 
-def _read(sight: Sight, reading: str) -> tuple[Mapping[str, float], int]:
-    """Return a reading of each GPU, and their class of load; nothing if their loads differ.
+def _slope(pasts: Iterable[NodePast], reading: str) -> float:
+    """Return by how many degrees a GPU is hotter for each watt above the median of its node, over all runs."""
+    both, square = 0.0, 0.0
+    for past in pasts:
+        for sight in past.sights:
+            if sight.watts and (readings := _read(sight, reading)):
+                watts, (_, middle, _) = sight.by_gpu[_WATTS], sight.watts
+                heat = median(readings.values())
+                apart = [(readings[slot] - heat, watts[slot] - middle) for slot in readings.keys() & watts.keys()]
+                both += sum(celsius * more for celsius, more in apart)
+                square += sum(more * more for _, more in apart)
+    return min(_STEEPEST, max(0.0, both / square)) if square else 0.0
 
-    Watts are the load; a class is a factor of 1.5 wide. Without watts all runs are one class.
-    """
-    readings = sight.by_gpu.get(reading, {})
-    watts = list(sight.by_gpu.get("power_draw_watts", {}).values())
-    if not watts:
-        return readings, 0
-    middle = median(watts)
-    if max(watts) - min(watts) > max(_UNEVEN_WATTS, _UNEVEN * middle):
-        return {}, 0
-    return readings, round(math.log(max(1.0, middle)) / _STEP)
+
+def _read(sight: Sight, reading: str, slope: float = 0.0) -> Mapping[str, float]:
+    """Return a reading of each GPU, less what it is hotter for its power; nothing if only some of them are busy."""
+    readings = sight.by_gpu[reading]
+    if not sight.watts:
+        return readings
+    lowest, middle, highest = sight.watts
+    if highest - lowest > _UNEVEN_WATTS and lowest < _UNEVEN * highest:
+        return {}
+    watts = sight.by_gpu[_WATTS] if slope else {}
+    return {slot: value - slope * (watts.get(slot, middle) - middle) for slot, value in readings.items()}
+
+
+def _load(sight: Sight) -> int:
+    """Return the class of load in which nodes are compared; watts are the load, and without them there is one."""
+    return round(math.log(max(1.0, _watts(sight))) / _STEP)
+
+
+def _watts(sight: Sight) -> float:
+    return sight.watts[1] if sight.watts else 0.0
 
 
 def drifting(record: Record) -> Iterator[Finding | NotApplicable]:
     """Yield each GPU, and the node, that has become hotter than its own past and than its like."""
     past = record.past
-    deviations = {} if past.why else _deviations(record)
-    longest = max(map(len, deviations.values()), default=0)
+    longest = 0 if past.why else max(len(_comparable(past, reading)) for reading in _READINGS)
     if past.why or longest < NEEDED_RUNS:
-        yield NotApplicable(past.why or too_few(longest, NEEDED_RUNS) + " with GPUs at one load")
+        yield NotApplicable(past.why or too_few(longest, NEEDED_RUNS) + " in which no GPU idled beside busy ones")
         return
-    for (reading, slot), own in deviations.items():
-        if own[-1].run == past.now.run and (shift := _shift(own)) is not None:
-            yield _finding(reading, slot, own, shift)
+    for reading in _READINGS:
+        for slot in (_NODE, *past.now.by_gpu[reading]):
+            now = _deviation(record, past.now, reading, slot)
+            if now is None or now.celsius < LEAST_SHIFT_CELSIUS:
+                continue  # whatever it was before; nearly all end here
+            own = [d for s in past.sights if (d := _deviation(record, s, reading, slot)) is not None]
+            if (shift := _shift(own)) is not None:
+                yield _finding(reading, slot, own, shift)
 
 
-def _deviations(record: Record) -> dict[tuple[str, str], list[Deviation]]:
-    """Return how much each GPU that is still in its slot, and the node, deviated in every comparable run."""
-    found: dict[tuple[str, str], list[Deviation]] = {}
-    serials = record.past.now.serials
-    for sight in record.past.sights:
-        for reading in _READINGS:
-            readings, load = _read(sight, reading)
-            middle = median(readings.values()) if readings else 0.0
-            node = record.usual.get((reading, sight.run, _NODE, load), Usual(0.0, 0))
-            if readings and node.nodes >= LEAST_PEERS:
-                own = Deviation(sight.run, load, middle - node.value, middle)
-                found.setdefault((reading, _NODE), []).append(own)
-            for slot, value in readings.items() if len(readings) > 2 else ():
-                if sight.serials.get(slot, "") == serials.get(slot, ""):
-                    like = record.usual.get((reading, sight.run, slot, load), Usual(0.0, 0))
-                    above = value - middle - (like.value if like.nodes >= LEAST_PEERS else 0.0)
-                    found.setdefault((reading, slot), []).append(Deviation(sight.run, load, above, value))
-    return found
+def _comparable(past: NodePast, reading: str) -> list[Sight]:
+    return [sight for sight in past.sights if _read(sight, reading)]
+
+
+def _deviation(record: Record, sight: Sight, reading: str, slot: str) -> Deviation | None:
+    """Return how much a GPU that is still in its slot, or the node, deviated; None if that run cannot be compared."""
+    slope = record.usual.slopes.get(reading, 0.0)
+    readings = _read(sight, reading, slope)
+    if not readings:
+        return None
+    middle, watts = median(readings.values()), _watts(sight)
+    like = record.usual.by_slot.get((reading, sight.run, slot, _load(sight)), Usual(0.0, 0))
+    if slot == _NODE:
+        above = middle - slope * watts - like.value
+        return Deviation(sight.run, watts, above, middle) if like.nodes >= LEAST_PEERS else None
+    is_there = slot in readings and sight.serials.get(slot, "") == record.past.now.serials.get(slot, "")
+    if not is_there or len(readings) < FEWEST_GPUS:
+        return None
+    above = readings[slot] - middle - (like.value if like.nodes >= LEAST_PEERS else 0.0)
+    return Deviation(sight.run, watts, above, sight.by_gpu[reading][slot])
 
 
 def _shift(own: Sequence[Deviation]) -> float | None:
@@ -119,7 +158,7 @@ def _shift(own: Sequence[Deviation]) -> float | None:
     old, recent = own[:-RECENT], own[-RECENT:]
     total, shifts = 0.0, []
     for each in recent:
-        like = [value.celsius for value in old if value.load == each.load]
+        like = [value.celsius for value in old if _is_alike(value.watts, each.watts)]
         if len(like) < REFERENCE:
             continue
         middle, deviation = _spread(like)
@@ -130,6 +169,10 @@ def _shift(own: Sequence[Deviation]) -> float | None:
         return None
     shift = median(shifts)
     return shift if min(shift, shifts[-1], recent[-1].celsius) >= LEAST_SHIFT_CELSIUS else None
+
+
+def _is_alike(one: float, other: float) -> bool:
+    return max(one, other) <= _ALIKE_LOAD * max(1.0, min(one, other))
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:

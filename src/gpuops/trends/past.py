@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from statistics import median
 from typing import NamedTuple
 
 from gpuops.errors import format_count
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
 
-OWN_CHECKS = frozenset({"counters-over-time", "drift", "lemon"})
+COUNTERS = "counters-over-time"
+OWN_CHECKS = frozenset({COUNTERS, "drift", "lemon"})
 """The checks of this package; what they found is not counted as a failure."""
 READINGS = ("temperature_celsius", "memory_temperature_celsius", "power_draw_watts")
 """The readings of GPUs that `gpuops.trends.drift` judges, and what tells their load."""
@@ -38,10 +40,22 @@ class Sight:
         """The readings of GPUs, by reading and slot."""
         found: dict[str, dict[str, float]] = {reading: {} for reading in READINGS}
         for figure, value in self.figures.items():
-            if figure.endswith(READINGS) and figure.startswith("gpu"):
-                slot, _, name = figure.partition(".")
-                found.get(name, {})[slot] = value
+            if read := _reading_of_gpu(figure):
+                found[read[0]][read[1]] = value
         return found
+
+    @cached_property
+    def watts(self) -> tuple[float, float, float] | None:
+        """The lowest, the median and the highest power of a GPU; None if unknown."""
+        watts = self.by_gpu[READINGS[-1]].values()
+        return (min(watts), median(watts), max(watts)) if watts else None
+
+
+@lru_cache(maxsize=4096)
+def _reading_of_gpu(figure: str) -> tuple[str, str] | None:
+    """Return reading and slot; fleets have few names of figures, and each is read tens of thousands of times."""
+    slot, _, name = figure.partition(".")
+    return (name, slot) if name in READINGS and slot.startswith("gpu") else None
 
 
 @dataclass(frozen=True)
@@ -72,6 +86,7 @@ class NodePast:
     number, before it came to this slot, each with the slot that it was in then. ``failures`` are those of the
     node, ``part_failures`` those of its parts by serial number, in any node. ``fleet`` and ``fleet_parts`` are the
     failures of all others. ``gpus_before`` is the highest number of GPUs that a run saw in this machine.
+    ``open_counters`` are slot and code of what `gpuops.trends.counters` found, and was there in the last run.
     """
 
     node: str
@@ -86,6 +101,7 @@ class NodePast:
     fleet_parts: Watch = Watch(0, 0.0)
     why: str = ""
     gpus_before: int = 0
+    open_counters: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def sights(self) -> tuple[Sight, ...]:
@@ -117,8 +133,14 @@ class Usual(NamedTuple):
     nodes: int
 
 
-UsualByRun = Mapping[tuple[str, int, str, int], Usual]
-"""By reading, run, slot (``node`` for the node itself) and class of load; see `gpuops.trends.drift`."""
+class UsualByRun(NamedTuple):
+    """What is usual ``by_slot``: by reading, run, slot (``node`` for the node itself) and class of load.
+
+    ``slopes`` are by how many degrees a GPU is hotter for each watt, by reading; see `gpuops.trends.drift`.
+    """
+
+    by_slot: Mapping[tuple[str, int, str, int], Usual] = {}
+    slopes: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -127,7 +149,7 @@ class Record:
 
     past: NodePast
     tallies: Mapping[str, Tally] = field(default_factory=dict, repr=False)
-    usual: UsualByRun = field(default_factory=dict, repr=False)
+    usual: UsualByRun = field(default_factory=UsualByRun, repr=False)
 
 
 def parse_past(answer: Completed) -> Record | Unknown:

@@ -53,7 +53,7 @@ def fits(text):
         ("even", 0, ["low rails: all are low; look for what the nodes have in common"]),
         ("half", 1, ["FLEET between nodes", f"of {NODES} nodes slow", "compare the NCCL version"]),
         pytest.param(
-            *("contention", 0, ["% of normal", "no part is blamed for this", "no part is blamed"]),
+            *("contention", 0, ["% of normal", "no part is blamed"]),
             marks=pytest.mark.long,
         ),
         pytest.param(

@@ -364,7 +364,12 @@ CASES = [
     ),
     (Blame(unclear=("half is missing",)), "incomplete", "unclear     half is missing"),
     (Blame(suspects=("n0",)), "incomplete", "suspects    n0: not confirmed"),
-    (Blame(contention=("n1 and n0",)), "ok", "            no part is blamed for this"),
+    (Blame(contention=("n1 and n0",)), "ok", "contention  n1 and n0\nno part is blamed"),
+    (
+        Blame(contention=("n1 and n0",), unclear=("n2",)),
+        "incomplete",
+        "            no part is blamed for this\nunclear",
+    ),
     (Blame(unclear=("\x1b[2J",)), "incomplete", r"unclear     \x1b[2J"),
 ]
 

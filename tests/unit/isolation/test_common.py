@@ -1,6 +1,7 @@
 """What many nodes show alike is one finding on the fleet, and blames no part; what failed is never silent."""
 
 import dataclasses
+import random
 
 import pytest
 
@@ -52,6 +53,27 @@ def test_a_trouble_between_all_nodes_is_the_fleets(nodes, trouble):
     assert len(cause.nodes) == nodes
     assert cause.evidence == (words,)
     assert len(evidence.rounds) <= 6  # more would show no more
+
+
+@pytest.mark.parametrize(("unit", "seed"), [(4, 3), (8, 1), (8, 5), (16, 2)])
+def test_half_of_the_nodes_slow_lists_no_healthy_node_and_accuses_no_leaf(unit, seed):
+    fabric = build_fabric(Cabling(nodes=64, gpus=8, unit=unit, leaves=8, oversubscription=1.5))
+    slow, unit_of = set(random.Random(seed).sample(list(fabric.nodes), 32)), fabric.unit_of
+
+    def figure(group):
+        crosses = len({unit_of[name] for name in group.nodes}) > 1
+        kept = 0.7 if len(group.nodes) > 1 and slow & set(group.nodes) else 1.0
+        return healthy(group) * min(kept, 0.66 if crosses else 1.0)
+
+    result, evidence = measured(fabric, figure)
+    assert result.blamed == ()
+    (cause,) = result.fleet
+    assert set(cause.nodes) <= slow
+    fast = [len(set(names) - slow) for names in fabric.units.values()]  # one alone never shows that it is fast
+    beside_fast_ones = [slow.intersection(n) for n, count in zip(fabric.units.values(), fast, strict=True) if count > 1]
+    assert len(cause.nodes) >= 0.75 * len(set().union(*beside_fast_ones))
+    assert set(cause.nodes) == slow or result.is_incomplete
+    assert len(evidence.rounds) <= 2 * 6 + 6 + 4
 
 
 @pytest.mark.parametrize("trouble", ["error", "wrong", "hang"])

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gpuops.isolation import blame, next_round
-from gpuops.isolation.cabling import Cabling, build_fabric
+from gpuops.isolation.cabling import Cabling, build_fabric, build_unmapped_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.groups.dealing import Deal, even_groups, max_left_out
 from gpuops.isolation.groups.readings import GroupReadings
@@ -27,7 +27,7 @@ class Cluster:
         self.fabric = build_fabric(cabling)
         self.late, self.slow_by, self.least = set(late), slow_by, least
         self.noise, self.outliers, self.random = noise, outliers, random.Random(seed)
-        self.loss_by_doubling, self.step, self.uplink, self.evidence = 0.0, 1.0, None, None
+        self.loss_by_doubling, self.step, self.uplink, self.slow_rail, self.evidence = 0.0, 1.0, None, None, None
 
     def rate(self, group, figures_before):
         if len(group.nodes) == 1:
@@ -40,6 +40,8 @@ class Cluster:
         units = {self.fabric.unit_of[name] for name in group.nodes}
         if self.uplink in units and len(units) > 1 and group.rail is None:
             rate *= 0.7
+        if self.slow_rail is not None and group.rail in (self.slow_rail, None) and len(units) > 1:
+            rate *= 0.83
         if self.random.random() < self.outliers:
             rate *= 1 - self.random.uniform(0.1, 0.4)
         return rate * (1 + self.noise * self.random.gauss(0, 1))
@@ -116,6 +118,18 @@ def test_slow_uplinks_of_a_unit_accuse_none_of_its_nodes(unit):
     cluster = Cluster(Cabling(nodes=64, unit=unit, leaves=8), noise=0.003)
     cluster.uplink = "U2"
     assert cluster.measure(("group",)).blamed == ()
+
+
+def test_nodes_that_are_all_behind_a_slow_uplink_still_run_together_inside_their_units():
+    cluster = Cluster(Cabling(nodes=16, unit=8, leaves=8))
+    cluster.slow_rail = 3
+    said = cluster.measure()
+    (uplink,) = said.blamed
+    assert {"unit:U0/rail3", "unit:U1/rail3"} <= {uplink.part, *uplink.alternatives}
+    (groups,) = [each.round.groups for each in cluster.evidence.rounds if each.round.scope == "group"]
+    assert {group.nodes for group in groups} == set(cluster.fabric.units.values())
+    (unclear,) = said.unclear
+    assert str(unclear).startswith(f"{uplink.part}: each group of several units crosses it, so none was measured")
 
 
 def test_straggler_of_very_large_groups_is_found_from_the_halves_of_all_nodes():
@@ -204,3 +218,21 @@ def test_node_that_is_alone_in_its_unit_may_be_slow_because_of_its_uplinks():
     assert (open_.node, open_.rivals, open_.units) == (lone, (), ("U2",))
     mates = [measured(([*shuffled[:12], lone], 300.0), ([*shuffled[12:], *U2[1:]], 388.0))] * 4
     assert [sure.node for sure in Stragglers(FABRIC, (*rounds, *mates), 9, 1e-3).sure] == [lone]
+
+
+def test_node_into_which_static_routes_collide_is_not_sure_to_be_slow_if_units_are_unknown():
+    fabric = build_unmapped_fabric(Cabling(nodes=16, unit=4, leaves=1))
+    names, rounds = tuple(fabric.nodes), []
+    for turn in range(1, 5):
+        pairs = [RankGroup((names[node], names[node ^ turn]), rail) for node in range(16) for rail in range(8)]
+        unique = tuple(pair for pair in pairs if pair.nodes[0] < pair.nodes[1])
+        figures = tuple(GroupResult(pair, 15.0 if number % 2 else 22.0) for number, pair in enumerate(unique))
+        rounds.append(Measured(Round("rail", unique), figures))
+    entered, others = names[12], [name for name in names[8:] if name != names[12]]
+    for pair in itertools.islice(itertools.combinations(others, 2), 12):
+        slow = measured(([entered, *(name for name in others if name not in pair)], 109.0))
+        rounds.append(slow)
+    rounds.append(measured((others, 165.0)))
+    stragglers = Stragglers(fabric, tuple(rounds), 5, 1e-3)
+    assert stragglers.sure == ()
+    assert {suspicion.may_be_paths for suspicion in stragglers.open} == {True}

@@ -141,7 +141,7 @@ def test_uncertain_results_are_marked():
 def test_hanging_groups_count_as_measured_and_not_healthy():
     hung = Measured(Round("group", (RankGroup(NAMES),)), (GroupResult(RankGroup(NAMES), None, "hang", ("gpu003",)),))
     said = render(expecting(Measurement(Evidence(FABRIC, (hung,)), Blame(), "nccl")))
-    assert "group of 8      0/1      nothing measured  expected 366, a guess\n" in said
+    assert "group of 8      0/1      none healthy      expected 366, a guess\n" in said
 
 
 @pytest.mark.parametrize(

@@ -146,19 +146,30 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     alike = sum(abs(best / middle - 1) <= _ALIKE for best in slow.values())
     if len(slow) > _ENOUGH and (alike >= _ALIKE_RATIO * len(slow) or len(slow) > _SO_MANY * len(best_by_node)):
         scale = _scale(evidence, where)
-        nodes = _with_fast_partners(slow, evidence) if where == "between nodes" else tuple(slow)
+        fast = best_by_node.keys() - slow.keys()
+        nodes = _slow_with_fast(slow, fast, edge, evidence) if where == "between nodes" else tuple(slow)
         words = tuple(_unit_in_words(nodes, evidence.fabric))
         yield CommonCause("slow", where, nodes, len(best_by_node), scale * middle, scale * level, words)
 
 
-def _with_fast_partners(slow: Collection[str], evidence: Evidence) -> tuple[str, ...]:
-    """Return the slow nodes that met a fast one on a rail: another may be slow because all of its partners are."""
-    certain = set[str]()
+def _slow_with_fast(slow: Collection[str], fast: Collection[str], edge: float, evidence: Evidence) -> tuple[str, ...]:
+    """Return the ``slow`` nodes that were below ``edge`` of the line rate with a ``fast`` one of their unit.
+
+    Another may be slow because all of its partners are, or the spine between it and a fast one is.
+    """
+    certain, fabric = set[str](), evidence.fabric
     for figure in _figures(evidence, "between nodes"):
-        own = set(figure.group.nodes).intersection(slow)
-        if figure.group.rail is not None and len(own) < len(figure.group.nodes):
-            certain |= own
+        names = figure.group.nodes
+        is_inside = figure.group.rail is not None and len({fabric.unit_of.get(name) for name in names}) == 1
+        if is_inside and any(name in fast for name in names) and _of_line_rate(figure, fabric) < edge:
+            certain |= set(names).intersection(slow)
     return tuple(name for name in slow if name in certain) or tuple(slow)
+
+
+def _of_line_rate(figure: GroupResult, fabric: Fabric) -> float:
+    """Return the GB/s of a rail's group as a fraction of the line rate; unknown rates count as 1 GB/s."""
+    line = min(fabric.rates[node, figure.group.rail or 0] for node in figure.group.nodes)
+    return (figure.gb_per_s or 0.0) / (line or 1.0)
 
 
 def _unit_in_words(nodes: Collection[str], fabric: Fabric) -> Iterator[str]:
@@ -201,14 +212,14 @@ def _best_between(evidence: Evidence) -> dict[str, float]:
     """
     best: dict[str, dict[int, float]] = {}
     neighbours: dict[str, set[str]] = {}
-    rates, unit_of = evidence.fabric.rates, evidence.fabric.unit_of
+    unit_of = evidence.fabric.unit_of
     for figure in _figures(evidence, "between nodes"):
         rail = figure.group.rail
         if rail is not None and figure.gb_per_s and not figure.trouble:
-            line = min(rates[node, rail] for node in figure.group.nodes) or 1.0
+            rate = _of_line_rate(figure, evidence.fabric)
             for node in figure.group.nodes:
                 own = best.setdefault(node, {})
-                own[rail] = max(figure.gb_per_s / line, own.get(rail, 0.0))
+                own[rail] = max(rate, own.get(rail, 0.0))
                 same_unit = (n for n in figure.group.nodes if n != node and unit_of.get(n, "") == unit_of.get(node))
                 neighbours.setdefault(node, set()).update(same_unit)
     return {node: statistics.median(own.values()) for node, own in best.items() if len(neighbours[node]) >= _PARTNERS}

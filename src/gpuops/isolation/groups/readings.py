@@ -63,7 +63,8 @@ class _Run(NamedTuple):
 class GroupReading(NamedTuple):
     """A result of a group with the healthy ``level`` in GB/s of such groups in its round; ``u = log(GB/s / level)``.
 
-    ``load`` is 0 for a group inside a unit, else how many groups share the uplinks that it crosses, at most.
+    ``load`` is 0 for a group inside a unit, else how many groups share the uplinks that it crosses, at most. Where the
+    unit of a node is unknown, that is a guess; then the group ``may_cross`` uplinks, whatever its load.
     """
 
     round_index: int
@@ -71,6 +72,7 @@ class GroupReading(NamedTuple):
     level: float
     u: float
     load: int
+    may_cross: bool
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -105,7 +107,8 @@ class GroupReadings:
                     level = self._next_to_other_rounds(level, _like(run, every))
                 if level:
                     ratio = max(_FAILED, _speed(run.figure) / level)
-                    yield GroupReading(run.round_index, run.figure, level, math.log(ratio), run.load)
+                    may_cross = run.load > 0 or not self.fabric.unit_of.keys() >= set(run.nodes)
+                    yield GroupReading(run.round_index, run.figure, level, math.log(ratio), run.load, may_cross)
 
     @functools.cached_property
     def _is_contended(self) -> bool:
@@ -156,7 +159,7 @@ class GroupReadings:
         own = Spread(reading.u for reading in healthy)
         if len(healthy) >= _ENOUGH and own.scale > spread.scale:
             spread.scale, spread.freedom = own.scale, own.freedom
-        usual = self.disturbed_crossing(readings) if any(r.load for r in readings) else self._inside.disturbed
+        usual = self.disturbed_crossing(readings) if any(r.may_cross for r in readings) else self._inside.disturbed
         low = sum(map(self.is_low, healthy))
         spread.disturbed = min(0.5, (low + _PRIOR * usual) / (len(healthy) + _PRIOR))
         return spread
@@ -165,23 +168,38 @@ class GroupReadings:
         """Return the share of groups between units in which a flow is disturbed: they have one on each rail and side.
 
         Pairs show the share of single flows, as far as more of them are low than of pairs inside units, which scatter
-        as much. It is 0 if no group crosses units.
+        as much. It is 0 if no group crosses units. Each hop between nodes of unknown units may cross.
         """
-        crossing = [reading for reading in readings if reading.load]
+        crossing = [reading for reading in readings if reading.may_cross]
         if not crossing:
             return 0.0
-        units = statistics.median(len({self.fabric.block_of[name] for name in r.nodes}) for r in crossing)
-        share = self._disturbed_flows(self._across_values)
+        ends = statistics.median(self._ends(reading) for reading in crossing)
+        share = self._disturbed_flows()
         if len(self._single_values) >= _ENOUGH_FLOWS and all(map(self._has_single_flows, crossing)):
-            share = min(share, self._disturbed_flows(self._single_values))  # load only adds to what disturbs a flow
-        healthy: float = (1 - share) ** (units * len(self.fabric.rails))
+            share = min(share, self._disturbed_share(self._single_values))  # load only adds to what disturbs a flow
+        healthy: float = (1 - share) ** (ends * len(self.fabric.rails))
         return 1 - healthy
 
-    def _disturbed_flows(self, values: Sequence[float]) -> float:
+    def _ends(self, reading: GroupReading) -> int:
+        """Return how many flows of a ring on one rail may cross units."""
+        units = [self.fabric.unit_of.get(name) for name in reading.nodes]
+        return len(set(units) - {None}) + units.count(None)
+
+    def _disturbed_flows(self) -> float:
+        if self._are_units_known:
+            return self._disturbed_share(self._across_values)
+        # no pair is known to stay inside a unit; healthy ones are as often this far above the level as below it
+        values = [*self._across_values, *self._inside_values]
+        return _share_of_flows(sum(u < self.edge for u in values) - sum(u > -self.edge for u in values), len(values))
+
+    def _disturbed_share(self, values: Sequence[float]) -> float:
         """Return the share of disturbed flows, of which ``values`` tell."""
         usual = sum(u < self.edge for u in self._inside_values) / max(1, len(self._inside_values))
-        low = max(0.0, sum(u < self.edge for u in values) - usual * len(values))
-        return (low + _PRIOR_OF_FLOWS[0]) / (len(values) + _PRIOR_OF_FLOWS[1])
+        return _share_of_flows(sum(u < self.edge for u in values) - usual * len(values), len(values))
+
+    @functools.cached_property
+    def _are_units_known(self) -> bool:
+        return self.fabric.unit_of.keys() >= self.fabric.nodes.keys()
 
     @functools.cached_property
     def _single_values(self) -> list[float]:
@@ -199,6 +217,10 @@ class GroupReadings:
     def _without_suspects(self, readings: Sequence[GroupReading]) -> list[GroupReading]:
         fast = {name for reading in readings if not self.is_low(reading) for name in reading.nodes}
         return [reading for reading in readings if fast.issuperset(reading.nodes)]
+
+
+def _share_of_flows(low: float, of: int) -> float:
+    return (max(0.0, low) + _PRIOR_OF_FLOWS[0]) / (of + _PRIOR_OF_FLOWS[1])
 
 
 def _speed(figure: GroupResult) -> float:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.dealing import Deal, Nodes, even_groups
 from gpuops.isolation.groups.view import GroupView
 from gpuops.isolation.intra_node.searching import blame as blame_intra_node
+from gpuops.isolation.parts import Part
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.isolation.suspects import Suspect, SuspectAnalysis
+from gpuops.isolation.suspects import SuspectAnalysis
 
 TIMES = 3
 """All nodes together are slow if they were slow this many times: transient disturbances do not last."""
@@ -28,27 +30,36 @@ _MOST_UNEXPLAINED = 1 / 8
 
 
 def nodes_to_exclude(evidence: Evidence, analysis: SuspectAnalysis) -> set[str]:
-    """Return the nodes that would slow a group down, from what is blamed or suspected already."""
+    """Return the nodes that would slow a group down, from what is blamed or suspected already.
+
+    Nodes behind slow uplinks are not among them if that would leave none: they run together inside their units.
+    """
     fabric, inside = evidence.fabric, blame_intra_node(evidence)
     nodes = {part.partition(":")[0] for blamed in inside.blamed for part in (blamed.part, *blamed.alternatives)}
     nodes |= {part.partition(":")[0] for part in inside.suspects}
-    likely = (suspect for suspect in analysis.open if not suspect.flaps or suspect.certainty.log_e > 0)
-    for suspect in (*analysis.confirmed, *likely, *analysis.shared):
-        nodes |= set(_nodes_affected_by(suspect, analysis))
+    parts = _possible_parts(analysis)
+    nodes |= {name for part in parts if part.kind != "uplink" for name in _nodes_behind(part, fabric)}
     unexplained = Counter(n for r in analysis.unexplained for n in r.figure.group.nodes if n not in fabric.unit_of)
     often = {name for name, count in unexplained.items() if count > 2}
-    return nodes | (often if len(often) <= _MOST_UNEXPLAINED * len(fabric.nodes) else set())
+    nodes |= often if len(often) <= _MOST_UNEXPLAINED * len(fabric.nodes) else set()
+    behind_uplinks = _behind_uplinks(parts, fabric)
+    return nodes if nodes | behind_uplinks >= fabric.nodes.keys() else nodes | behind_uplinks
 
 
-def _nodes_affected_by(suspect: Suspect, analysis: SuspectAnalysis) -> Iterator[str]:
-    fabric = analysis.readings.fabric
-    for part in (suspect.part, *suspect.alternatives):
-        if part.kind == "leaf":
-            yield from (node for node, _ in fabric.ports_of[part.owner])
-        elif part.kind == "uplink":
-            yield from fabric.units[part.owner]
-        else:
-            yield part.owner
+def _behind_uplinks(parts: Iterable[Part], fabric: Fabric) -> set[str]:
+    return {name for part in parts if part.kind == "uplink" for name in _nodes_behind(part, fabric)}
+
+
+def _possible_parts(analysis: SuspectAnalysis) -> set[Part]:
+    likely = (suspect for suspect in analysis.open if not suspect.flaps or suspect.certainty.log_e > 0)
+    suspects = (*analysis.confirmed, *likely, *analysis.shared)
+    return {part for suspect in suspects for part in (suspect.part, *suspect.alternatives)}
+
+
+def _nodes_behind(part: Part, fabric: Fabric) -> Iterable[str]:
+    if part.kind == "leaf":
+        return (node for node, _ in fabric.ports_of[part.owner])
+    return fabric.units[part.owner] if part.kind == "uplink" else (part.owner,)
 
 
 def next_group_round(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
@@ -59,6 +70,8 @@ def next_group_round(evidence: Evidence, analysis: SuspectAnalysis) -> Round | N
     excluded = nodes_to_exclude(evidence, analysis)
     healthy = [tuple(name for name in block if name not in excluded) for block in evidence.fabric.blocks]
     faults = len(analysis.confirmed) + len(blame_intra_node(evidence).blamed)
+    if _behind_uplinks(_possible_parts(analysis), evidence.fabric) >= set().union(*healthy):
+        return _first(groups, healthy) or _search(groups, faults)  # what crosses units is slow for a known reason
     return (
         _first(groups, healthy)
         or _search(groups, faults)

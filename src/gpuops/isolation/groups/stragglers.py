@@ -206,7 +206,7 @@ class _Suspects:
         """
         if not self._do_paths_vary:
             return math.inf
-        crossing = {index for index, reading in enumerate(self.counted) if reading.load}
+        crossing = {index for index, reading in enumerate(self.counted) if reading.may_cross}
         low = {index for index in crossing if self._readings.is_low(self.counted[index])}
         without = crossing.difference(own)
         by_chance = _log_likelihood(len(low), len(crossing))

@@ -22,7 +22,7 @@ from gpuops.store import Runs
 from gpuops.store.records import KeptFinding, KeptPart, KeptVisit, RunRecord, Visit
 from gpuops.trends.counters import tallies
 from gpuops.trends.drift import usual
-from gpuops.trends.past import OWN_CHECKS, Failure, NodePast, Record, Sight, Watch, past
+from gpuops.trends.past import COUNTERS, OWN_CHECKS, Failure, NodePast, Record, Sight, Watch, past
 from gpuops.workspace import Workspace
 
 MOST_RUNS = 60
@@ -87,7 +87,8 @@ def records(runs: Runs, present: Mapping[str, Visit], now: dt.datetime) -> dict[
     number = latest[0].number + 1 if latest else 1
     every_slot = runs.parts_there()
     by_place, by_serial = _by_place(every_slot), _by_serial(every_slot)
-    failures = _failures(runs.findings(), by_place, now)
+    findings = runs.findings()
+    failures, open_counters = _failures(findings, by_place, now), _open_counters(findings)
     watched = {node: _days(first, last) for node, (first, last, _) in runs.watched().items()}
     part_days = {s: sum(_days(p.first_at, p.last_at) for p in slots) for s, slots in by_serial.items()}
     of_parts: dict[str, list[Failure]] = {}
@@ -115,6 +116,7 @@ def records(runs: Runs, present: Mapping[str, Visit], now: dt.datetime) -> dict[
             Watch(everywhere.failures - len(own), everywhere.days - days),
             Watch(every_part.failures - sum(map(len, mine.values())), every_part.days - mine_days),
             gpus_before=_gpus_before(by_place.get(node, {}), serials.values()),
+            open_counters=frozenset(open_counters.get(node, ())),
         )
     return _grouped(pasts, present)
 
@@ -169,6 +171,15 @@ def _failures(
             until = finding.gone_at or now
             serial = failed.serial if failed else ""
             found.setdefault(node, []).append(Failure(finding.first_at, until, check, slot, serial, node))
+    return found
+
+
+def _open_counters(findings: Iterable[KeptFinding]) -> dict[str, set[tuple[str, str]]]:
+    found: dict[str, set[tuple[str, str]]] = {}
+    for finding in findings:
+        node, check, part, code = finding.key
+        if check == COUNTERS and finding.gone_run is None:
+            found.setdefault(node, set()).add((part, code))
     return found
 
 

@@ -46,7 +46,8 @@ def tail(blame: Blame, page: Page, *, low: Iterable[ScopeLine] = (), interrupted
         yield from page.labelled("low", f"{line.label}: all are low; look for what the nodes have in common", _LABEL)
     for text in _contention(blame.contention):
         yield from page.labelled("contention", clean(text), _LABEL)
-    if blame.contention:
+    is_well = not (blame.is_failed or blame.is_incomplete or interrupted)
+    if blame.contention and not is_well:  # else the last line says it
         yield from page.labelled("", _NO_PART, _LABEL)
     for text in _unclear(blame.unclear):
         yield from page.labelled("unclear", clean(text), _LABEL)
@@ -55,7 +56,7 @@ def tail(blame: Blame, page: Page, *, low: Iterable[ScopeLine] = (), interrupted
         yield from page.labelled("suspects", clean(f"{fold_briefly(suspects, _LIST)}: not confirmed"), _LABEL)
     if interrupted:
         yield "interrupted before all rounds had run; this result is incomplete"
-    elif not (blame.is_failed or blame.is_incomplete):
+    elif is_well:
         yield "no part is blamed"
 
 

@@ -81,7 +81,7 @@ def scopes_in_words(lines: Sequence[ScopeLine]) -> Iterator[str]:
     width = max([_COUNT, *map(len, counts)])
     for line, count in zip(lines, counts, strict=True):
         low, high = f"{line.low or 0:.3g}", f"{line.high or 0:.3g}"
-        rates = "nothing measured" if line.high is None else f"{low if low == high else f'{low}-{high}'} GB/s"
+        rates = "none healthy" if line.high is None else f"{low if low == high else f'{low}-{high}'} GB/s"
         guess = "" if line.expected is None or line.expected.may_fail else ", a guess"
         expected = f"expected {line.expected.gb_per_s:.3g}{guess}" if line.expected else ""
         yield f"{line.label:<{_LABEL}}{count:<{width}}{rates:<{_RATES}} {expected}".rstrip()
