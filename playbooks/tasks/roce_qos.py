@@ -1,4 +1,4 @@
-"""Network settings that RoCE needs: marked packets, flow control by priority, congestion notifications."""
+"""Network settings that RoCE needs: marked packets, priority flow control, and congestion notifications."""
 
 import re
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def _is_strange(name: str) -> bool:
 
 @task
 def roce_qos(params: Params) -> Plan:
-    """The ports have the settings now and after every boot; a port with another traffic class gets all of them again.
+    """The ports have the settings now and after every boot. A port with another traffic class gets all of them again.
 
     mlnx_qos or dcb sets the lossless class, which is not read back. Not tested on real adapters.
     """

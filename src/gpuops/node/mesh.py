@@ -16,6 +16,8 @@ import time
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_MTU = 10, 2, 14                 # Linux, <netinet/in.h>
 IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, IPV6_MTU = 23, 2, 24
+SIOCGIFFLAGS, IFF_UP_RUNNING = 0x8913, 0x41                         # Linux, <linux/sockios.h> and <linux/if.h>
+LISTENING = "0A"                                                    # a state in /proc/net/tcp
 HEADERS_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}           # IP and UDP
 DATAGRAM_TRIES = 4
 LARGEST_DATAGRAM = 65507
@@ -69,7 +71,8 @@ class Mesh:
             stream.listen(1024)
             datagrams.bind((place[0], 0))
         except OSError as error:
-            return {"error": error.strerror or str(error)}
+            answer = {"error": error.strerror or str(error)}
+            return dict(answer, by=holder(message["port"])) if error.errno == errno.EADDRINUSE else answer
         self.register(stream.fileno(), select.POLLIN, lambda: self.greet(stream))
         self.register(datagrams.fileno(), select.POLLIN, lambda: self.acknowledge(datagrams))
         address, port = stream.getsockname()[:2]
@@ -108,11 +111,22 @@ class Mesh:
         return {"names": {name: results.get(name, {"error": late}) for name in message["names"]}}
 
     def interfaces(self, message) -> dict:
-        """Return the IPv4 address of each interface, and the interface that peers use to reach this node."""
+        """Return the IPv4 address of each interface, the interface that peers use, those that are down, and own names.
+
+        ``local`` are all its IPv4 addresses, of which an interface may have several. ``host_name`` is resolved here,
+        as Gloo does it: to ``host_addresses``, empty if it cannot be.
+        """
         address_by_interface = {name: address for name, address in addresses() if ":" not in address}
         own_ip = socket.getaddrinfo(own_address("", message["address"]), None)[0][4][0]
         own = next((name for name, address in address_by_interface.items() if address == own_ip), "")
-        return {"interfaces": address_by_interface, "own": own}
+        result = {}
+        look_up(socket.gethostname(), result)
+        return {
+            "interfaces": address_by_interface, "own": own, "local": local_addresses(),
+            "down": [name for name in address_by_interface if not is_up(name)],
+            "host_name": socket.gethostname(),
+            "host_addresses": result[socket.gethostname()].get("addresses", []),
+        }
 
     def connect(self, message) -> dict:
         """Return the nodes of ``to`` ({node: [address, port, token]}) that cannot be reached, and why."""
@@ -145,7 +159,9 @@ class Mesh:
             one.connect((address, port))
             mtu = route_mtu(one, family)
             size = min(mtu - HEADERS_BYTES[family], LARGEST_DATAGRAM)
-            result = {"mtu": mtu, "small": self.echoed(one, token.encode(), 64), "whole": False}
+            own = one.getsockname()[0]
+            device = next((name for name, address in addresses() if address == own), "")
+            result = {"device": device, "mtu": mtu, "small": self.echoed(one, token.encode(), 64), "whole": False}
             result["whole"] = result["small"] and self.echoed(one, token.encode(), size)
             result["path_mtu"] = route_mtu(one, family)
             return result
@@ -210,6 +226,45 @@ def look_up(name, results) -> None:
         results[name] = {"addresses": sorted({entry[4][0] for entry in socket.getaddrinfo(name, None)})}
     except (OSError, UnicodeError) as error:
         results[name] = {"error": getattr(error, "strerror", None) or str(error)}
+
+
+def is_up(interface) -> bool:
+    """Return True if an interface is set up and has a carrier; True also if the kernel does not say."""
+    answer = ask_interface(SIOCGIFFLAGS, interface)
+    return not answer or struct.unpack("16xH", answer[:18])[0] & IFF_UP_RUNNING == IFF_UP_RUNNING
+
+
+def local_addresses() -> list:
+    """Return the IPv4 addresses that the kernel takes for its own; empty if it does not list them."""
+    try:
+        with open("/proc/net/fib_trie") as lines:
+            words = [line.split() for line in lines]
+    except OSError:
+        return []
+    pairs = zip(words, words[1:])
+    return sorted({first[1] for first, then in pairs if first[:1] == ["|--"] and then == ["/32", "host", "LOCAL"]})
+
+
+def holder(port) -> str:
+    """Return the process that listens on a TCP port, as far as this user may see it; empty if it is not found."""
+    inodes = set()
+    for name in ("tcp", "tcp6"):
+        try:
+            with open("/proc/net/" + name) as lines:
+                rows = [line.split() for line in lines][1:]
+        except OSError:
+            continue
+        inodes |= {row[9] for row in rows if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == port}
+    links = {"socket:[%s]" % inode for inode in inodes}
+    for pid in (name for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            names = os.listdir("/proc/%s/fd" % pid)
+            if any(os.readlink("/proc/%s/fd/%s" % (pid, name)) in links for name in names):
+                with open("/proc/%s/cmdline" % pid) as file:
+                    return "%s (PID %s)" % (" ".join(file.read().split("\0")).strip()[:120], pid)
+        except OSError:
+            continue    # it has ended, or belongs to another user
+    return ""
 
 
 def route_mtu(one, family) -> int:

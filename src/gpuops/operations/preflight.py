@@ -13,11 +13,14 @@ from gpuops.collective.preflight.single_round import all_reduce
 from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.judging import waive
+from gpuops.nodes import this_machine
 from gpuops.operations.health import check_profiles, expected_of, profiles_of, quick_checks
 from gpuops.operations.measure import check, context_of, pool_of
 from gpuops.operations.past.recall import blamed
 from gpuops.reasons import Excluded
 from gpuops.requests import PreflightRequest
+from gpuops.shell import Command, Completed
+from gpuops.transport.local import open_local
 from gpuops.workspace import Workspace
 
 _TAG = "start"
@@ -58,7 +61,18 @@ def diagnose(
             lambda facts: waive(assess(checks, facts, profiles_of(hosts, facts, work.catalogue)), waivers),
             prevents.__contains__,
             _found_faulty(work.of(host.name for host in hosts)),
+            _run_here,
+            work.environment,
         ).run()
+
+
+def _run_here(question: Command) -> Completed:
+    """Return the answer of this machine."""
+    machine = open_local(this_machine())
+    try:
+        return machine.run(question)
+    finally:
+        machine.close()
 
 
 def _found_faulty(work: Workspace) -> Mapping[str, Excluded]:

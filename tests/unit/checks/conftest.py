@@ -32,7 +32,7 @@ from gpuops.probes.network.ib_subnet import IbSubnet
 from gpuops.probes.network.nic_log import NicLog
 from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
 from gpuops.probes.network.roce import NcclVariables
-from gpuops.probes.network.transceivers import Reading, Transceiver
+from gpuops.probes.network.transceivers import OpticalReading, Transceiver
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
 from gpuops.probes.nvidia.conf_compute import ConfCompute
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
@@ -240,7 +240,7 @@ def h100():
             "roce": {},
             "flow_control": {},
             "nccl_variables": NcclVariables(),
-            "transceivers": {port.device: Transceiver("Active", Reading((54.0,), -5.0, 75.0)) for port in ports},
+            "transceivers": {port.device: Transceiver("Active", OpticalReading((54.0,), -5.0, 75.0)) for port in ports},
             "acs": Acs(frozenset(bridge for index in range(8) for bridge in nic_path(index).bridges), frozenset()),
             "gpu_bridges": {g.address: nic_path(g.index).bridges[1:] for g in gpus},
             "iommu": Iommu(("dmar0",), {port.device: "identity" for port in ports}),

@@ -110,78 +110,25 @@ def test_gpus_that_programs_cannot_use_are_told_with_their_part():
     assert list(causes.gpus(verdicts)) == [Cause("gpus", ("b",), "GPU 5: fell off the bus", fix)]
 
 
-def test_equal_nodes_are_not_in_the_way():
-    assert not list(causes.environment(TORCHRUN, {"a": GOOD, "b": GOOD}))
-
-
-def test_a_program_that_is_missing_is_told_with_where_it_is():
-    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": JobEnvironment()})
-    assert cause == Cause("environment", ("b",), "torchrun was not found", "put /opt/bin/torchrun on these nodes")
-    (cause,) = causes.environment(TORCHRUN, {"a": JobEnvironment(), "b": JobEnvironment()})
-    assert (cause.nodes, cause.fix) == (("a", "b"), "pip install torch   on these nodes, or give its full path")
-
-
-@pytest.mark.parametrize(
-    ("program", "fix"),
-    [
-        ("/opt/bin/torchrun", "pip install torch   on these nodes, or name a path that they have"),
-        ("./train", "put ./train on these nodes, or name a path that they have"),
-        ("train", "put train on these nodes, or give its full path"),
-    ],
-)
-def test_the_full_path_is_not_asked_for_where_it_is_given(program, fix):
-    (cause,) = causes.environment(LaunchCommand("mpirun", program), {"a": JobEnvironment()})
-    assert cause.fix == fix
-
-
-def test_the_node_with_another_version_is_named():
-    other = JobEnvironment("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.18.3")
-    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": other, "c": GOOD})
-    assert cause.nodes == ("b",)
-    assert cause.why == "NCCL is 2.18.3 here and 2.27.7 on the others"
-    assert "==2.27.7" in cause.fix
-
-
-def test_a_python_without_torch_is_told_where_torch_is_needed():
-    bare = JobEnvironment("/opt/bin/torchrun", "3.11.2", trouble="ModuleNotFoundError: No module named 'torch'")
-    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": bare})
-    assert cause.nodes == ("b",)
-    assert "No module named 'torch'" in cause.why
-    assert cause.fix == "pip install torch   on this node"
-    (cause,) = causes.environment(TORCHRUN, {"a": bare, "b": bare})
-    assert (cause.nodes, cause.fix) == (("a", "b"), "pip install torch   on these nodes")
-    assert not list(causes.environment(MPIRUN, {"a": bare}))
-
-
-def test_memory_counts_where_there_is_rdma():
-    surveys = {
-        "a": JobEnvironment(memlock_bytes=65536),
-        "b": JobEnvironment(memlock_bytes=65536),
-        "c": JobEnvironment(),
-    }
-    (cause,) = causes.memory(surveys, ["a", "c"])
-    assert (cause.nodes, cause.why) == (("a",), "the job can lock only 64 KiB of memory")
-
-
 HERE = {"a": {"lo": "127.0.0.1", "ens5": "10.0.0.1"}, "b": {"lo": "127.0.0.1", "ens5": "10.0.0.2"}}
 OWN = {"a": "ens5", "b": "ens5"}
 
 
 def test_an_interface_that_is_not_there_is_told_with_one_that_is():
     settings = {"a": {"NCCL_SOCKET_IFNAME": "eth0"}, "b": {}}
-    (cause,) = causes.interfaces(TORCHRUN, settings, HERE, OWN)
+    (cause,) = causes.interfaces(TORCHRUN, settings, HERE, OWN, {})
     assert cause.nodes == ("a",)
     assert "eth0" in cause.why
     assert cause.fix == "NCCL_SOCKET_IFNAME=ens5"
-    assert not list(causes.interfaces(TORCHRUN, {"a": {"NCCL_SOCKET_IFNAME": "^lo"}}, HERE, OWN))
+    assert not list(causes.interfaces(TORCHRUN, {"a": {"NCCL_SOCKET_IFNAME": "^lo"}}, HERE, OWN, {}))
 
 
 def test_mpirun_has_an_interface_of_its_own():
     wrong = LaunchCommand("mpirun", "x", mpi_interface="eth0")
-    (cause,) = causes.interfaces(wrong, {}, HERE, OWN)
+    (cause,) = causes.interfaces(wrong, {}, HERE, OWN, {})
     assert (cause.nodes, cause.fix) == (("a", "b"), "--mca btl_tcp_if_include ens5")
-    assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="10.0.0.0/24"), {}, HERE, OWN))
-    assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="ens5,eth9"), {}, HERE, OWN))
+    assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="10.0.0.0/24"), {}, HERE, OWN, {}))
+    assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="ens5,eth9"), {}, HERE, OWN, {}))
 
 
 def port(device="mlx5_0", state="Active", layer="Ethernet"):
@@ -238,20 +185,55 @@ def test_a_place_that_is_every_node_itself_is_none(master):
     assert not causes.rendezvous(command, ["a"])
 
 
+def test_an_interface_that_is_down_is_set_up():
+    settings = {name: {"GLOO_SOCKET_IFNAME": "ens5"} for name in HERE}
+    (cause,) = causes.interfaces(TORCHRUN, settings, HERE, OWN, {"b": ["ens5"], "a": ["lo"]})
+    assert (cause.nodes, cause.fix) == (("b",), "ip link set ens5 up   on these nodes; else look at its cable")
+    prefix = {name: {"NCCL_SOCKET_IFNAME": "e"} for name in HERE}
+    both = {name: {**own, "eth9": "10.1.0.1"} for name, own in HERE.items()}
+    assert not list(causes.interfaces(TORCHRUN, prefix, both, OWN, {"b": ["ens5"]}))  # NCCL takes the other one
+
+
 @pytest.mark.parametrize(
-    ("words", "own", "why"),
+    ("name", "fix"),
     [
-        ("torchrun --nproc-per-node=8 t.py", {"shm_bytes": 64 << 20}, "/dev/shm, which has 64 MiB"),
-        ("torchrun t.py", {"shm_bytes": 64 << 20}, "/dev/shm, which has 64 MiB"),  # as many as there are GPUs
-        ("torchrun --nproc-per-node=1 t.py", {"shm_bytes": 64 << 20}, None),
-        ("torchrun --nproc-per-node=8 t.py", {"shm_bytes": 16 << 30, "open_files": 1024}, None),
-        ("torchrun --nproc-per-node=8 t.py", {"open_files": 200}, "only 200 files, for a connection to each rank (272"),
-        ("torchrun --nproc-per-node=400 t.py", {"open_files": 1024}, "only 1024 files"),
-        ("torchrun --nproc-per-node=8 t.py", {}, None),  # not known
+        ("NCCL_SOCKET_IFNAME", "--env NCCL_SOCKET_IFNAME=ens5,eth1"),
+        ("GLOO_SOCKET_IFNAME", "--env GLOO_SOCKET_IFNAME="),
     ],
 )
-def test_limits_that_ranks_run_into_are_named(words, own, why):
-    surveys = {"n1": JobEnvironment(**own), "n2": JobEnvironment(shm_bytes=32 << 30, open_files=1 << 20)}
-    found = list(causes.limits(read_command(words.split(), str, {}), surveys))
-    assert [cause.nodes for cause in found] == ([("n1",)] if why else [])
-    assert why is None or why in found[0].why
+def test_a_name_that_not_all_nodes_have_is_not_proposed(name, fix):
+    command = LaunchCommand("launch", "python3", words=("gpuops", "launch"))
+    addresses = {"a": {"ens5": "10.0.0.1"}, "b": {"eth1": "10.0.0.2"}}
+    own = {"a": "ens5", "b": "eth1"}
+    (cause,) = causes.interfaces(command, {n: {name: "ens5"} for n in "ab"}, addresses, own, {})
+    assert (cause.nodes, cause.fix) == (("b",), fix)
+
+
+LOOPBACK = {"a": ("a", ["10.0.0.1"]), "b": ("b", ["127.0.1.1"])}
+CPU = LaunchCommand("launch", "python3", environment={"CUDA_VISIBLE_DEVICES": ""}, words=("gpuops", "launch"))
+
+
+def test_a_name_that_means_its_own_machine_is_in_the_way_of_gloo():
+    (cause,) = causes.host_names(CPU, {}, LOOPBACK, OWN)
+    assert (cause.nodes, cause.fix) == (("b",), "--env GLOO_SOCKET_IFNAME=ens5")
+    assert "resolves to 127.0.1.1" in cause.why
+    (cause,) = causes.host_names(CPU, {}, {**LOOPBACK, "b": ("b", [])}, {"a": "ens5", "b": "eth1"})
+    assert "does not resolve" in cause.why
+    assert cause.fix == "give b the address of b in its /etc/hosts"
+
+
+def test_a_name_that_means_its_own_machine_is_no_matter_without_gloo():
+    assert not list(causes.host_names(TORCHRUN, {}, LOOPBACK, OWN))  # a job with GPUs may use NCCL alone
+    assert not list(causes.host_names(CPU, {"b": {"GLOO_SOCKET_IFNAME": "ens5"}}, LOOPBACK, OWN))
+    assert not list(causes.host_names(CPU, {}, {"b": LOOPBACK["b"]}, OWN))
+    mpi = LaunchCommand("mpirun", "x", environment=CPU.environment)
+    assert not list(causes.host_names(mpi, {}, LOOPBACK, OWN))
+
+
+def test_a_job_without_gpus_says_so_where_its_scripts_name_them():
+    places = {name: {"CUDA_VISIBLE_DEVICES": "static-@.sh:3: "} for name in "ab"}
+    command = LaunchCommand("torchrun", "torchrun", words=("gpuops", "launch"), place_by_node=places)
+    (cause,) = causes.no_gpu(command, ["a", "b"])
+    assert cause.fix == "use nodes with GPUs; for a job that uses none: static-@.sh:3: CUDA_VISIBLE_DEVICES="
+    (cause,) = causes.no_gpu(CPU, ["a"])
+    assert cause.fix.endswith(": --env CUDA_VISIBLE_DEVICES=")

@@ -122,6 +122,13 @@ def test_a_clock_is_judged_against_the_median_and_never_within_the_doubt():
     assert not list(verdicts.clocks({}, 0.0))
 
 
+def test_of_two_clocks_that_differ_the_one_is_off_that_this_machine_does_not_have():
+    times = {"n1": 1000.0, "n2": 1300.0}
+    assert set(named(verdicts.clocks(times, 0.5, here=1000.2))) == {("n2",)}
+    assert set(named(verdicts.clocks(times, 0.5, here=1299.0))) == {("n1",)}
+    assert not list(verdicts.clocks({"n1": 1000.0}, 0.5, here=9000.0))
+
+
 def sent(mtu=9000, *, small=True, whole=True, path=None):
     return {"mtu": mtu, "small": small, "whole": whole, "path_mtu": path or mtu}
 

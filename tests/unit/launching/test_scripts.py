@@ -58,6 +58,7 @@ TWO, ALL, ONE, CONFIG = r"n2\.sh", r"\.sh", r"n1\.sh", r"n2\.yaml"
 STATIC, ELASTIC, ACCELERATE, MEGATRON = "torchrun", "torchrun-elastic", "accelerate-ddp", "megatron-lm"
 NO_SUCH = "but no such interface has an address here (found: lo, eth0)"
 HARMFUL = [
+    (STATIC, TWO, "static-n2.sh:5: CUDA_VISIBLE_DEVICES=, the plan says 0,1", "DEVICES=0,1", "DEVICES="),
     (STATIC, TWO, "static-n2.sh:6: --node-rank=0, the plan says 1", "--node-rank=1", "--node-rank=0"),
     (STATIC, TWO, "static-n2.sh:6: --node-rank=2, the plan says 1", "--node-rank=1", "--node_rank 2"),
     (STATIC, TWO, "static-n2.sh:6: no --node-rank (the default is 0), the plan says 1", "--node-rank=1 ", ""),
@@ -227,6 +228,8 @@ def test_an_edit_that_breaks_the_job_is_told_with_its_line(tmp_path, row):
 
 
 HARMLESS = [
+    (STATIC, ALL, "VISIBLE_DEVICES=0,1", "VISIBLE_DEVICES="),
+    (STATIC, ALL, "VISIBLE_DEVICES=0,1", "VISIBLE_DEVICES=-1"),
     (STATIC, ALL),
     (STATIC, TWO, "exec torchrun", "# --node-rank=7\nexec torchrun"),
     (STATIC, TWO, "train.py", "train.py # --nnodes=9", " # --nnodes=9 --lr=1", " --lr=1 # --nnodes=9"),

@@ -114,8 +114,8 @@ def test_whole_packets_arrive_at_whoever_listens(two):
             "packets", to={"good": [HERE, told["datagrams"], "two"], "deaf": [HERE, deaf.getsockname()[1], "x"]}
         )["packets"]
     mtu = min(65535, int(pathlib.Path("/sys/class/net/lo/mtu").read_text()))  # what an IP packet can be
-    assert packets["good"] == {"mtu": mtu, "path_mtu": mtu, "small": True, "whole": True}
-    assert packets["deaf"] == {"mtu": mtu, "path_mtu": mtu, "small": False, "whole": False}
+    assert packets["good"] == {"device": "lo", "mtu": mtu, "path_mtu": mtu, "small": True, "whole": True}
+    assert packets["deaf"] == {"device": "lo", "mtu": mtu, "path_mtu": mtu, "small": False, "whole": False}
 
 
 def test_names_are_looked_up_where_it_runs(start):
@@ -127,7 +127,9 @@ def test_names_are_looked_up_where_it_runs(start):
 
 def test_it_can_listen_anew_and_on_a_given_port(two):
     one, other, told = two
-    assert one("listen", token="x", address=HERE, port=told["port"]) == {"error": "Address already in use"}
+    refused = one("listen", token="x", address=HERE, port=told["port"])
+    assert refused["error"] == "Address already in use"
+    assert "python" in refused["by"]
     again = other("listen", token="new", address=HERE, port=told["port"])
     assert again["port"] == told["port"]
     assert one("connect", to={"n": [HERE, told["port"], "new"]}, seconds=5)["failed"] == {}
@@ -155,3 +157,16 @@ def test_it_ends_when_it_is_told_to_or_nobody_is_there(start, number):
     while not ended(pid) and time.monotonic() < ends:
         time.sleep(0.02)
     assert ended(pid)
+
+
+def test_it_knows_its_interfaces_which_of_them_are_down_and_what_its_own_name_means(start):
+    told = start()("interfaces", address=HERE)
+    assert told["interfaces"]["lo"] == HERE
+    assert "lo" not in told["down"]
+    assert HERE in told["local"]
+    assert told["host_name"] == socket.gethostname()
+    try:
+        expected = sorted({entry[4][0] for entry in socket.getaddrinfo(socket.gethostname(), None)})
+    except OSError:
+        expected = []
+    assert told["host_addresses"] == expected

@@ -76,7 +76,8 @@ class Ladder:
         fix = "set its interface: --interface INTERFACE"
         self._fail(NetworkFailure("tcp", (name,), answers[name]["error"], fix) for name in deaf)
         self._places = {name: {**answers[name], "token": tokens[name]} for name in answers if name not in deaf}
-        return verdicts.clocks({name: place["unix_seconds"] for name, place in self._places.items()}, uncertainty)
+        times = {name: place["unix_seconds"] for name, place in self._places.items()}
+        return verdicts.clocks(times, uncertainty, time.time())
 
     def _to(self, peers: Iterable[str], port: str) -> dict[str, list[Any]]:
         places = {peer: self._places[peer] for peer in peers}

@@ -37,7 +37,8 @@ class NetworkFailure:
     """A failed test of one node or one pair of nodes: the reason, and what to do.
 
     ``excludes`` is False if the pair is only slow: the all-reduce shows with which partners, and one slow pair blames
-    no part. ``device`` is the one at fault, if it is one.
+    no part. ``device`` is the one at fault, if it is one. ``blocked`` are the pairs (from, to) that failed, with the
+    reason of each.
     """
 
     test: NetworkTest
@@ -46,6 +47,7 @@ class NetworkFailure:
     do: str
     excludes: bool = True
     device: str = ""
+    blocked: tuple[tuple[str, str, str], ...] = ()
 
 
 def partners(nodes: Sequence[str], up_to: int = PAIRS_UP_TO) -> dict[str, tuple[str, ...]]:
@@ -102,14 +104,21 @@ def _address(answer: Mapping[str, Any], *, itself: bool) -> tuple[str, str]:
     return "", f"it resolves to {addresses[0]}, the machine itself"
 
 
-def clocks(unix_seconds: Mapping[str, float], uncertainty_seconds: float) -> Iterator[NetworkFailure]:
-    """Compare the clocks; ``uncertainty_seconds`` is how far apart in time the answers may be."""
-    middle = statistics.median(unix_seconds.values()) if unix_seconds else 0.0
+def clocks(
+    unix_seconds: Mapping[str, float], uncertainty_seconds: float, here: float | None = None
+) -> Iterator[NetworkFailure]:
+    """Compare the clocks; ``uncertainty_seconds`` is how far apart in time the answers may be.
+
+    Of two nodes, the clock of this machine, ``here``, decides which one is off.
+    """
+    decisive = [here] if here is not None and len(unix_seconds) == 2 else []
+    middle = statistics.median([*unix_seconds.values(), *decisive]) if unix_seconds else 0.0
     for node, seconds in unix_seconds.items():
         off = seconds - middle
         if abs(off) > CLOCK_SECONDS + uncertainty_seconds:
             why = f"its clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the others'"
-            yield NetworkFailure("clocks", (node,), why, "chronyc makestep; then find out why the clock drifted")
+            do = f"chronyc makestep   on {node}; then find out why the clock drifted"
+            yield NetworkFailure("clocks", (node,), why, do)
 
 
 def connections(blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]]) -> Iterator[NetworkFailure]:
@@ -123,11 +132,11 @@ def packets(answers: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Ne
     passing = {pair: answer for pair, answer in answers.items() if answer.get("small")}  # else no datagrams pass
     mtus = {node: int(answer["mtu"]) for (node, _), answer in passing.items()}
     usual = most_common(mtus.values())
+    devices = {node: answer.get("device") or "DEV" for (node, _), answer in passing.items()}
     for node, mtu in mtus.items():
         if mtu != usual:
-            yield NetworkFailure(
-                "mtu", (node,), f"its MTU is {mtu}, but {usual} on the others", f"ip link set DEV mtu {usual}"
-            )
+            do = f"ip link set {devices[node]} mtu {usual}   on {node}"
+            yield NetworkFailure("mtu", (node,), f"its MTU is {mtu}, but {usual} on the others", do)
     blocked = {
         pair: f"packets of {answer['mtu']} bytes do not arrive"
         + (f"; the path allows {answer['path_mtu']}" if answer["path_mtu"] < answer["mtu"] else "")
@@ -152,11 +161,13 @@ def _blame(
             break
         why = next(why for pair, why in open_pairs.items() if pair[side] == node)
         what = f"{failed} of {of} nodes cannot {verb} it" if side else f"it cannot {verb} {failed} of {of} nodes"
-        yield NetworkFailure(test, (node,), f"{what}: {why}", do)
+        concerned = tuple((*pair, why) for pair, why in open_pairs.items() if pair[side] == node)
+        yield NetworkFailure(test, (node,), f"{what}: {why}", do, blocked=concerned)
         open_pairs = {pair: why for pair, why in open_pairs.items() if node not in pair}
         remaining = {pair for pair in remaining if node not in pair}
     for a, b in {frozenset(pair): pair for pair in reversed(open_pairs)}.values():
-        yield NetworkFailure(test, (a, b), f"{a} cannot {verb} {b}: {open_pairs[a, b]}", do)
+        why = open_pairs[a, b]
+        yield NetworkFailure(test, (a, b), f"{a} cannot {verb} {b}: {why}", do, blocked=((a, b, why),))
 
 
 def _worst(blocked: Collection[tuple[str, str]], tried: Collection[tuple[str, str]]) -> tuple[str, int, int, int]:

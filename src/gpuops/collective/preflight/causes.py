@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, NetworkTest, most_common
-from gpuops.collective.preflight.job_environment import JobEnvironment
+from gpuops.collective.network_tests.verdicts import NetworkTest, most_common
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.errors import format_count
 from gpuops.judging import Verdict
@@ -23,6 +23,7 @@ PreflightTest = Literal[
     "hosts",
     "files",  # the scripts of a launch directory
     "reach",
+    "ssh",  # logins from where the command is typed
     "gpus",
     "no-gpu",  # on any node; whether the job needs one is not known
     "environment",
@@ -33,12 +34,6 @@ PreflightTest = Literal[
     "idle",  # whether the node is in use is not known
     "all-reduce",
 ]
-
-
-SHM_BYTES = 128 << 20
-"""The least size of /dev/shm; our own choice: twice a container's default, which does not suffice for eight GPUs."""
-_OTHER_FILES = 256
-"""Files that a Python process with CUDA has open beside the connections; our own choice."""
 
 
 EACH = "\x00node\x00"
@@ -151,89 +146,9 @@ def without_gpu(bare: Sequence[str], nodes: Sequence[str]) -> Iterator[Cause]:
 
 def no_gpu(command: LaunchCommand, bare: Sequence[str]) -> Iterator[Cause]:
     """None of the nodes has a GPU, and the command does not say that its job uses none."""
-    if bare:
-        without = f"for a job that uses none: {command.setting('CUDA_VISIBLE_DEVICES', '')}"
-        yield Cause("no-gpu", tuple(bare), NO_GPU, f"use nodes with GPUs; {without}")
-
-
-def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
-    """Check that the program exists on every node, in the same versions."""
-    lacking = [node for node, survey in surveys.items() if not survey.program]
-    if lacking:
-        there = next((survey.program for survey in surveys.values() if survey.program), "")
-        what = f"put {there} on these nodes" if there else _how_to_get(command)
-        yield Cause("environment", tuple(lacking), f"{command.program} was not found", what)
-    yield from _without_files({node: survey.missing for node, survey in surveys.items() if survey.missing})
-    if command.launcher in {"torchrun", "deepspeed"}:
-        yield from _without_torch({n: own.trouble for n, own in surveys.items() if own.python and not own.torch})
-    for what, pip in (("python", ""), ("torch", "torch"), ("nccl", "nvidia-nccl-cu12")):
-        versions = {node: getattr(survey, what) for node, survey in surveys.items() if getattr(survey, what)}
-        yield from _odd_versions(what, versions, pip)
-
-
-def _without_files(missing: Mapping[str, Sequence[str]]) -> Iterator[Cause]:
-    for file in dict.fromkeys(file for files in missing.values() for file in files):
-        nodes = tuple(node for node, files in missing.items() if file in files)
-        yield Cause(
-            "environment", nodes, f"{file} is not there", f"put {file} on these nodes, or name one that all have"
-        )
-
-
-def _without_torch(troubles: Mapping[str, str]) -> Iterator[Cause]:
-    for trouble in dict.fromkeys(troubles.values()):
-        nodes = tuple(node for node in troubles if troubles[node] == trouble)
-        which = "this node" if len(nodes) == 1 else "these nodes"
-        yield Cause("environment", nodes, f"cannot import torch: {trouble}", f"pip install torch   on {which}")
-
-
-def _how_to_get(command: LaunchCommand) -> str:
-    """Return what to do about a program that no node has."""
-    packages = {"torchrun": "torch", "deepspeed": "deepspeed"}
-    package = packages.get(command.program.rpartition("/")[2])
-    get = f"pip install {package}   on these nodes" if package else f"put {command.program} on these nodes"
-    return f"{get}, or name a path that they have" if "/" in command.program else f"{get}, or give its full path"
-
-
-def _odd_versions(what: str, versions: Mapping[str, str], pip: str) -> Iterator[Cause]:
-    usual = most_common(versions.values())
-    for version in sorted(set(versions.values()) - {usual}):
-        nodes = [node for node, own in versions.items() if own == version]
-        label = {"python": "Python", "nccl": "NCCL"}.get(what, what)
-        fix = f"pip install {pip}=={usual}   on these nodes" if pip else f"{label} {usual} on these nodes"
-        yield Cause("environment", tuple(nodes), f"{label} is {version} here and {usual} on the others", fix)
-
-
-def memory(surveys: Mapping[str, JobEnvironment], with_rdma: Collection[str]) -> Iterator[Cause]:
-    """If the job uses RDMA, its own sessions can lock memory."""
-    short = {
-        node: survey.memlock_bytes
-        for node, survey in surveys.items()
-        if node in with_rdma and survey.memlock_bytes is not None and survey.memlock_bytes < MEMLOCK_BYTES
-    }
-    if short:
-        fix = "* - memlock unlimited   in /etc/security/limits.d/memlock.conf of these nodes; then log in again"
-        yield Cause("memlock", tuple(short), f"the job can lock only {min(short.values()) >> 10} KiB of memory", fix)
-
-
-def limits(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
-    """Check that ranks can share memory on a node, and that the first can hold a connection to each of the others.
-
-    NCCL's ranks on one node exchange data through /dev/shm, of which a container has 64 MiB by default (NCCL's
-    documentation, "Shared memory"). The TCPStore of rank 0 keeps one open connection for each rank.
-    """
-    sizes = {node: own.shm_bytes for node, own in surveys.items() if own.shm_bytes is not None}
-    small = {node: size for node, size in sizes.items() if size < SHM_BYTES}
-    if small and command.per_node != 1:
-        fix = "mount -o remount,size=50% /dev/shm   on these nodes; in a container: --shm-size=16g"
-        why = f"the ranks of a node exchange data through /dev/shm, which has {min(small.values()) >> 20} MiB"
-        yield Cause("environment", tuple(small), why, fix)
-    needed = len(surveys) * (command.per_node or 1) + _OTHER_FILES
-    files = {node: own.open_files for node, own in surveys.items() if own.open_files is not None}
-    few = {node: limit for node, limit in files.items() if limit < needed}
-    if few:
-        fix = "* - nofile 1048576   in /etc/security/limits.d/nofile.conf of these nodes; then log in again"
-        why = f"a process may open only {min(few.values())} files, for a connection to each rank ({needed} needed)"
-        yield Cause("environment", tuple(few), why, fix)
+    for place, nodes in _by_place(command, bare, "CUDA_VISIBLE_DEVICES"):
+        without = place + _assignment(command, place, "CUDA_VISIBLE_DEVICES", "")
+        yield Cause("no-gpu", nodes, NO_GPU, f"use nodes with GPUs; for a job that uses none: {without}")
 
 
 def interfaces(
@@ -241,27 +156,78 @@ def interfaces(
     settings: Mapping[str, Mapping[str, str]],
     addresses: Mapping[str, Mapping[str, str]],
     own: Mapping[str, str],
+    down: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Cause]:
-    """Check that the configured interface exists on every node and has an address.
+    """Check that the configured interface exists on every node, has an address and is up.
 
     ``settings`` holds the variables of each node, ``addresses`` its own addresses by interface, and ``own`` the
-    interface that its peers use.
+    interface that its peers use. ``down`` are the interfaces that are not up or have no carrier.
     """
-    common = set.intersection(*(set(here) for here in addresses.values())) if addresses else set[str]()
-    usable = most_common(name for name in (*own.values(), *sorted(common)) if name not in ("", "lo")) or ""
+    usable = _common_interface(addresses, own)
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         texts = {node: values[name] for node, values in settings.items() if node in addresses and values.get(name)}
-        lacking = [n for n, text in texts.items() if not any(i in parse_name_filter(text) for i in addresses[n])]
-        for place, nodes in _by_place(command, lacking, name):
+        matching = {n: [i for i in addresses[n] if i in parse_name_filter(text)] for n, text in texts.items()}
+        for place, nodes in _by_place(command, (node for node, names in matching.items() if not names), name):
             has = ", ".join(addresses[nodes[0]]) or "none"
             why = f"{name} is {texts[nodes[0]]}, but no such interface has an address here (found: {has})"
-            fix = command.setting(name, usable) if usable else f"unset {name}"
-            yield _set_at(place, Cause("interface", nodes, why, fix))
+            yield _set_at(place, Cause("interface", nodes, why, _setting(command, place, name, usable, own)))
+        for node in (node for node, names in matching.items() if names and {*names} <= {*(down or {}).get(node, ())}):
+            why = f"{name} is {texts[node]}, but that interface is down here"
+            fix = f"ip link set {matching[node][0]} up   on these nodes; else look at its cable"
+            yield Cause("interface", (node,), why, fix)
     mpi = command.mpi_interface
     lacking = [n for n, here in addresses.items() if mpi and "/" not in mpi and not set(mpi.split(",")) & set(here)]
     if lacking:
-        fix = f"--mca btl_tcp_if_include {usable}"
+        fix = f"--mca btl_tcp_if_include {usable or ','.join(dict.fromkeys(own.values()))}"
         yield Cause("interface", tuple(lacking), f"mpirun may use only {mpi}, which has no address here", fix)
+
+
+def _common_interface(addresses: Mapping[str, Mapping[str, str]], own: Mapping[str, str]) -> str:
+    """Return the interface that most nodes use, of those that all of them have; empty if there is none."""
+    common = set.intersection(*(set(here) for here in addresses.values())) if addresses else set[str]()
+    return most_common(name for name in (*own.values(), *sorted(common)) if name in common and name != "lo") or ""
+
+
+def _setting(command: LaunchCommand, place: str, name: str, usable: str, own: Mapping[str, str]) -> str:
+    """Return what to set a variable to: NCCL takes a list of interfaces, Gloo needs all that are named."""
+    if not usable and name.startswith("NCCL"):
+        usable = ",".join(dict.fromkeys(filter(None, own.values())))
+    if not usable and not command.starts_here:
+        return f"unset {name}"
+    return _assignment(command, place, name, usable)
+
+
+def _assignment(command: LaunchCommand, place: str, name: str, value: str) -> str:
+    """Return what sets a variable: an option of the launcher, or an assignment where a script sets it already."""
+    return f"{name}={value}" if place else command.setting(name, value)
+
+
+def host_names(
+    command: LaunchCommand,
+    settings: Mapping[str, Mapping[str, str]],
+    names: Mapping[str, tuple[str, Sequence[str]]],
+    own: Mapping[str, str],
+) -> Iterator[Cause]:
+    """Check that the name of a node does not mean the node itself, if the job's ranks meet over Gloo.
+
+    ``names`` holds the host name of each node and the addresses to which it resolves it. Gloo's ranks give the others
+    that address, unless GLOO_SOCKET_IFNAME is set (ProcessGroupGloo.cpp, createDefaultDevice).
+    """
+    if len(names) < 2 or not command.hides_gpus or command.launcher not in ("torchrun", "launch"):
+        return
+    for node, (name, found) in names.items():
+        if settings.get(node, {}).get("GLOO_SOCKET_IFNAME") or not all(map(is_loopback, found)):
+            continue
+        means = f"resolves to {found[0]}" if found else "does not resolve"
+        why = f"its own name {name} {means} here, so Gloo tells the other ranks an address that they cannot reach"
+        interface = own.get(node, "")
+        fix = command.setting("GLOO_SOCKET_IFNAME", interface) if interface and {*own.values()} == {interface} else ""
+        yield Cause("interface", (node,), why, fix or f"give {name} the address of {node} in its /etc/hosts")
+
+
+def is_loopback(address: str) -> bool:
+    """Return True if an IP address means every machine itself."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _by_place(command: LaunchCommand, nodes: Iterable[str], name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -313,8 +279,9 @@ def gid(
     if wrong:
         common = set.intersection(*good)
         value = str(min(common)) if common else ""
-        fix = command.setting("NCCL_IB_GID_INDEX", value) if value else "unset NCCL_IB_GID_INDEX (NCCL 2.21 or newer)"
+        unset = "unset NCCL_IB_GID_INDEX (NCCL 2.21 or newer)"
         for place, nodes in _by_place(command, wrong, "NCCL_IB_GID_INDEX"):
+            fix = _assignment(command, place, "NCCL_IB_GID_INDEX", value) if value else unset
             yield _set_at(place, Cause("gid", nodes, wrong[nodes[0]], fix))
 
 

@@ -7,22 +7,33 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuops.collective.preflight.firewall import input_chains
 from gpuops.probes.numbers import integer
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 
 _SECONDS = 45.0
+_PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
+"""The variables of a job that decide which programs it finds; others may be secret, and would be seen in a process."""
 _SCRIPT = r"""
+id -un | sed 's/^/user /'
 cat /proc/self/limits | sed -n 's/^Max locked memory *\([^ ]*\) .*/memlock \1/p'
 cat /proc/self/limits | sed -n 's/^Max open files *\([0-9]*\) .*/nofile \1/p'
-df -Pk /dev/shm 2>/dev/null | sed -n 's/^[^ ]* *\([0-9]*\) .*\/dev\/shm$/shm \1/p'
+df -Pk /dev/shm 2>/dev/null | sed -n 's/^[^ ]* *\([0-9]*\) *[0-9]* *\([0-9]*\) .*\/dev\/shm$/shm \1 \2/p'
+df -Pk "${TMPDIR:-/tmp}" 2>/dev/null | sed -n '2s/.* \([0-9]\{1,\}\) \{1,\}[0-9]*% .*/temporary-free \1/p'
+echo "temporary ${TMPDIR:-/tmp}"
 env | sed -n 's/^\(NCCL_[A-Z0-9_]*=\)/env \1/p'
 cat /etc/nccl.conf "$HOME/.nccl.conf" 2>/dev/null | sed -n 's/^ *\(NCCL_[A-Z0-9_]*=\)/conf \1/p'
+PATH=$PATH:/usr/sbin:/sbin nft list chains 2>/dev/null | sed 's/^/chains /'
 program=$1
 shift
-for file; do [ -e "$file" ] || echo "missing $file"; done
+for file; do
+    [ -e "$file" ] || echo "missing $file"
+    [ ! -f "$file" ] || echo "sum $(cksum <"$file") $file"
+done
 set -- "$program"
 path=$(command -v -- "$1" || "${SHELL:-/bin/sh}" -lc 'command -v -- "$1"' sh "$1" </dev/null 2>/dev/null)
+case $1 in */*) [ ! -f "$1" ] || [ -x "$1" ] || echo "not-executable $1" ;; esac
 if [ -n "$path" ]; then
     echo "program $path"
     python=$path
@@ -48,7 +59,9 @@ class JobEnvironment:
 
     ``open_files`` is the soft limit of open files, and ``shm_bytes`` the size of /dev/shm; None if not known.
     ``environment`` holds the NCCL variables of a plain session, including those of nccl.conf. ``missing`` are the files
-    of the job that this user does not find there.
+    of the job that this user does not find there, ``checksums`` those of the others. ``not_executable`` is the program
+    if it is a file without that right. ``temporary`` is the directory of temporary files. ``input_chains`` are the
+    firewall's chains that judge what comes in, if this user may list them.
     """
 
     program: str = ""
@@ -61,11 +74,23 @@ class JobEnvironment:
     missing: tuple[str, ...] = ()
     open_files: int | None = None
     shm_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    user: str = ""
+    not_executable: str = ""
+    checksums: Mapping[str, str] = field(default_factory=dict, hash=False)
+    input_chains: tuple[str, ...] = ()
+    temporary: str = ""
+    temporary_free_bytes: int | None = None
 
 
-def by_ssh(program: str, files: Sequence[str] = ()) -> Command:
-    """Return the query for a node, in an ordinary session; ``files`` of the job should be there."""
-    return Command(("sh", "-c", _SCRIPT, "sh", program, *files), timeout_seconds=_SECONDS)
+def by_ssh(program: str, files: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Command:
+    """Return the query for a node, in an ordinary session; ``files`` of the job should be there.
+
+    ``environment`` is that of the job, whose PATH may differ from the session's.
+    """
+    settings = [f"{name}={value}" for name, value in (environment or {}).items() if name in _PASSED_ON]
+    words = ("env", *settings) if settings else ()
+    return Command((*words, "sh", "-c", _SCRIPT, "sh", program, *files), timeout_seconds=_SECONDS)
 
 
 def by_srun(program: str, nodes: Sequence[str], files: Sequence[str] = ()) -> Command:
@@ -95,6 +120,7 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
     settings = [value.partition("=") for kind in ("conf", "env") for name, _, value in lines if name == kind]
     if lock != "unlimited" and not re.fullmatch("[0-9]{1,20}", lock):
         return Unknown(f"the survey lacks the limit of locked memory: {text[:80]!r}")
+    shared, _, shared_free = values.get("shm", "").partition(" ")
     troubles = [value for name, _, value in lines if name == "trouble" and value.strip()]
     return JobEnvironment(
         program=values.get("program", ""),
@@ -106,5 +132,24 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
         environment={name: value for name, _, value in settings},
         missing=tuple(value for name, _, value in lines if name == "missing"),
         open_files=integer(values.get("nofile")),
-        shm_bytes=kib << 10 if (kib := integer(values.get("shm"))) is not None else None,
+        shm_bytes=_bytes(shared),
+        shm_free_bytes=_bytes(shared_free),
+        user=values.get("user", ""),
+        not_executable=values.get("not-executable", ""),
+        checksums=dict(_checksum(value) for name, _, value in lines if name == "sum"),
+        input_chains=tuple(input_chains(value for name, _, value in lines if name == "chains")),
+        temporary=values.get("temporary", ""),
+        temporary_free_bytes=_bytes(values.get("temporary-free", "")),
     )
+
+
+def _bytes(kib: str) -> int | None:
+    number = integer(kib)
+    return None if number is None else number << 10
+
+
+def _checksum(text: str) -> tuple[str, str]:
+    """Return the file and its checksum and size in the line of cksum."""
+    total, _, rest = text.partition(" ")
+    size, _, file = rest.partition(" ")
+    return file, f"{total} {size}"

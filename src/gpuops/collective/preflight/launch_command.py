@@ -95,6 +95,11 @@ class LaunchCommand:
         """True for a job that uses no GPU: its CUDA_VISIBLE_DEVICES is empty or -1, as CUDA's documentation has it."""
         return self.environment.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
 
+    @property
+    def starts_here(self) -> bool:
+        """True for a job of ``gpuops launch``, whose options are those of that command."""
+        return self.words[:2] == ("gpuops", "launch")
+
     def with_rendezvous(self, master: str, port: int) -> str:
         """Return the options that set the rendezvous."""
         return self.rendezvous.format(master=master, port=port)
@@ -113,7 +118,7 @@ class LaunchCommand:
         """Return an assignment of an environment variable in this launcher's syntax."""
         if self.launcher == "srun":
             return f"--export=ALL,{name}={value}"
-        if self.launcher == "launch":
+        if self.starts_here:
             return f"--env {name}={value}"
         return f"-x {name}={value}" if self.launcher == "mpirun" else f"{name}={value}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, get_args
 
 from gpuops.collective.idleness.monitor import IdleMonitor
@@ -13,13 +14,13 @@ from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.network_tests.mesh import mesh
 from gpuops.collective.network_tests.verdicts import NetworkFailure, NetworkTest
 from gpuops.collective.pool import Pool
-from gpuops.collective.preflight import causes
+from gpuops.collective.preflight import causes, firewall, logins, node_causes
 from gpuops.collective.preflight import job_environment as survey
 from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis, StepLog
 from gpuops.collective.preflight.job_environment import JobEnvironment, parse_survey
 from gpuops.collective.preflight.launch_command import LaunchCommand
-from gpuops.collective.preflight.rendezvous import Rendezvous
+from gpuops.collective.preflight.rendezvous import NO_ROUTE, Rendezvous, route_to
 from gpuops.errors import CancelledError, NodeError, format_count
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult
@@ -31,8 +32,9 @@ from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 from gpuops.probing import Probe, Unknown
-from gpuops.proposal import propose_again
+from gpuops.proposal import propose, propose_again
 from gpuops.reasons import Excluded, excluded_by
+from gpuops.shell import Command, Completed
 
 _READ: tuple[Probe[Any], ...] = (ib_ports, gids)
 _EXCLUDING = frozenset({"reach", *get_args(NetworkTest)})
@@ -47,7 +49,8 @@ class Preflight:
     result and the engine, after ``monitor`` has proved them idle. ``judge`` judges the facts that ``probes`` collect;
     ``prevents`` tells which of its checks fail only if programs cannot use the GPUs. If there are more nodes than the
     command needs, those to ``avoid``, which an earlier run found faulty, are the last to choose. ``activity`` receives
-    the current step in a few words; ``log`` may contain earlier steps.
+    the current step in a few words; ``log`` may contain earlier steps. ``here`` runs a command on this machine, on
+    which the launch command is typed in the environment ``environ``.
     """
 
     command: LaunchCommand
@@ -61,9 +64,15 @@ class Preflight:
     judge: Callable[[Mapping[str, Facts]], Sequence[Verdict]] = lambda _facts: ()
     prevents: Callable[[str], bool] = lambda _check: True
     avoid: Collection[str] = ()
+    here: Callable[[Command], Completed] | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
     _also_failing: list[Verdict] = field(default_factory=list)
     _unhealthy: dict[str, Excluded] = field(default_factory=dict)
     _in_use: dict[str, Excluded] = field(default_factory=dict)
+    _chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The chains of each node's firewall."""
+    _addresses: dict[str, str] = field(default_factory=dict)
+    """The address of each node that its peers use."""
     _bare: tuple[str, ...] = ()
     """The nodes, if none of them has a GPU."""
 
@@ -87,13 +96,15 @@ class Preflight:
     def _run_steps(self) -> None:
         self.activity("environment")
         surveys = self._surveys()
+        self._check_logins()
         facts = self.pool.facts((*_READ, *self.probes))
         self._check_gpus(facts)
         rails = {name: _up(own) for name, own in facts.items()}
         with_rdma = [name for name, ports in rails.items() if ports]
-        of_programs, of_limits = causes.environment(self.command, surveys), causes.limits(self.command, surveys)
-        self.log.add("environment", [*of_programs, *of_limits], _versions(surveys))
-        self.log.add("memlock", causes.memory(surveys, with_rdma), "" if with_rdma else "no RDMA on the nodes")
+        of_nodes = (node_causes.environment(self.command, surveys), node_causes.limits(self.command, surveys))
+        self.log.add("environment", chain(*of_nodes), _versions(surveys))
+        self.log.add("memlock", node_causes.memory(surveys, with_rdma), "" if with_rdma else "no RDMA on the nodes")
+        self._chains = {name: own.input_chains for name, own in surveys.items()}
         settings = {name: {**own.environment, **self.command.environment_on(name)} for name, own in surveys.items()}
         self._check_rendezvous(settings)
         tables = {name: _table(own) for name, own in facts.items()}
@@ -117,12 +128,11 @@ class Preflight:
     def _gone(self) -> list[Cause]:
         """Return the excluded nodes that no cause names yet; causes of other tests exclude no node."""
         named = {node for cause in self.log.causes if cause.test in _EXCLUDING for node in cause.nodes}
-        fix = "bring the node back, or remove it from the job"
         missing = [reason for node, reason in self.pool.excluded.items() if node not in named]
-        return [Cause("reach", (reason.host,), reason.why, fix) for reason in missing]
+        return [Cause("reach", (reason.host,), reason.why, _bring_back(reason)) for reason in missing]
 
     def _by_ssh(self) -> dict[str, str]:
-        answers = self.pool.ask([survey.by_ssh(self.command.program, self.command.files)])
+        answers = self.pool.ask([survey.by_ssh(self.command.program, self.command.files, self.command.environment)])
         return {name: answer.out for name, (answer,) in answers.items()}
 
     def _by_srun(self, slurm: Slurm) -> dict[str, str]:
@@ -138,6 +148,23 @@ class Preflight:
         silent = {name: why if name in nodes else NO_SUCH_NODE.why for name in self.pool.hosts if name not in texts}
         self.pool.exclude([excluded_by(name, NodeError(name, reason)) for name, reason in silent.items()])
         return texts
+
+    def _check_logins(self) -> None:
+        """Test that the launcher can log in to the nodes, on this machine if it has the launcher, else on the first."""
+        addresses = [host.address for host in self.pool.hosts.values()]
+        question = logins.question(self.command, addresses, self.environ)
+        if question is None or self.here is None or not addresses:
+            return
+        where, answer = "this machine", self.here(question)
+        if answer.missing:
+            where = next(iter(self.pool.hosts))
+            answer = next((answer for (answer,) in self.pool.ask([question], [where]).values()), answer)
+        if answer.missing or answer.timed_out:
+            why = "no answer in time" if answer.timed_out else f"neither this machine nor {where} has the launcher"
+            self.log.skip("ssh", why)
+            return
+        names = {alias: name for name, host in self.pool.hosts.items() for alias in (host.address, name)}
+        self.log.add("ssh", logins.causes(self.command, answer, where, names), f"from {where} to all")
 
     def _check_gpus(self, facts: Mapping[str, Facts]) -> None:
         """Test that programs can use the GPUs; nodes where they cannot stay in the pool for the other steps."""
@@ -163,7 +190,8 @@ class Preflight:
     def _check_rendezvous(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.activity("interfaces and the rendezvous")
         with mesh(self.pool) as ask:
-            rendezvous = Rendezvous(self.pool, self.command, ask)
+            rendezvous = Rendezvous(self.pool, self.command, ask, self._chains)
+            self._addresses = rendezvous.addresses
             self.log.add("interface", rendezvous.interfaces(settings))
             where = f"{self.command.master}:{self.command.port}" if self.command.master else ""
             self.log.add("meeting", rendezvous.place(), where)
@@ -186,7 +214,19 @@ class Preflight:
             if verdict.node in failure.nodes and fixes:
                 self._also_failing.remove(verdict)
                 return Cause(failure.test, failure.nodes, failure.why, fixes[0])
-        return Cause(failure.test, failure.nodes, failure.why, failure.do)
+        return Cause(failure.test, failure.nodes, failure.why, self._opening(failure) or failure.do)
+
+    def _opening(self, failure: NetworkFailure) -> str:
+        """Return how to let other nodes connect to one node; empty if it is not known to be that."""
+        targets = {to for _, to, _ in failure.blocked}
+        if failure.test != "tcp" or len(targets) != 1:
+            return ""
+        (node,) = targets
+        sources = {source: why for source, _, why in failure.blocked}
+        if NO_ROUTE & {*sources.values()}:
+            return route_to(self._addresses.get(node, node), next(iter(sources)), node)
+        addresses = [self._addresses[source] for source in sources if source in self._addresses]
+        return firewall.opening(self._chains.get(node, ()), addresses, node)
 
     def _account_for_all(self) -> None:
         """Add nodes that were lost in the meantime: they prevent the job from starting too."""
@@ -226,6 +266,13 @@ class Preflight:
             self.log.add("all-reduce", [Cause("all-reduce", figure.absent, why, fix)])
         else:
             self.log.skip("all-reduce", figure.detail)
+
+
+def _bring_back(reason: Excluded) -> str:
+    """Return what to do about a node that does not answer."""
+    if reason.unreachable == "host_key":
+        return f"compare its host key on its console, then {propose('trust', reason.host, '--replace')}"
+    return "bring the node back, or remove it from the job"
 
 
 def _not_idle(idleness: Idleness) -> Cause:

@@ -61,10 +61,16 @@ def wrong_settings(
     A rendezvous that all scripts have ``agreed`` on is right, as far as this can be known from them alone.
     """
     yield from _causes(
-        difference
-        for part in parts
-        for difference in (*_numbers(plan, part), *_meeting(plan, part, agreed, aliases), *_gpus(part))
+        difference for part in parts for difference in (*_numbers(plan, part), *_meeting(plan, part, agreed, aliases))
     )
+    if not all(_hides_gpus(part) for part in parts):
+        yield from _causes(difference for part in parts for difference in _gpus(part))
+
+
+def _hides_gpus(part: Part) -> bool:
+    """Return True if the script makes no GPU visible, as for a job that uses none."""
+    setting = part.script.exports.get(GPUS)
+    return setting is not None and setting.value.strip() in ("", "-1")
 
 
 def _numbers(plan: JobPlan, part: Part) -> Iterator[_Difference]:
