@@ -50,10 +50,10 @@ def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *,
     """Apply the fix for a finding, after showing it.
 
     The fix for a finding of CHECK is the playbook fixes/CHECK.yml, the project's own or a built-in one. gpuops shows
-    it, applies it after confirmation, and runs CHECK again. Drain a node that takes jobs first: one that is admitted,
-    or that the scheduler has not drained. Every node must also be proved idle before the first change. --force
-    overrides both. Before that change, gpuops keeps the node's evidence as gpuops bundle collects it. To reset a GPU,
-    gpuops stops its clients; if necessary, it resets all GPUs of a baseboard together.
+    it, applies it after confirmation, and runs CHECK again. A node that takes jobs must be drained first: one that is
+    admitted, or that the scheduler has not drained. Every node must be proved idle before the first change. --force
+    overrides both. Before that change, gpuops also keeps the node's evidence, as gpuops bundle collects it. To reset a
+    GPU, gpuops stops its clients; if necessary, it resets all GPUs of a baseboard together.
     """
     from gpuops.errors import NodeError
     from gpuops.reasons import exit_code
