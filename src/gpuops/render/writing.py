@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from gpuops.document import read_text
 from gpuops.errors import OutputError
+from gpuops.files.replacing import remove_abandoned, replace_file
 from gpuops.render.rendering import Rendered
-from gpuops.replacing import remove_abandoned, replace_file
 
 
 def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:
