@@ -120,14 +120,24 @@ def why_undecidable(fault, truth):
 
     A fault that comes and goes may have rested in every round that ran over its part. A judge that measures a part
     again once it was slow never had a reason to. A node that slows only groups of `LARGE` nodes shows in no group that
-    can be told from those without it, if fewer than `LARGE` of the others are healthy. Such faults count in no other
+    can be told from one without it, if fewer than `LARGE` of the others are healthy. Such faults count in no other
     column.
     """
-    if fault["kind"] == "straggler":
-        faulty = {other["node"] for other in truth["faults"] if other["node"] is not None}
-        if truth["setting"]["nodes"] - len(faulty) < LARGE:
-            return "too few healthy nodes for a large group without it"
+    if fault["kind"] == "straggler" and count_healthy(truth) < LARGE:
+        return "too few healthy nodes for a large group without it"
     return "it never acted while it was measured" if fault["duty"] and not fault["acted"] else ""
+
+
+def count_healthy(truth):
+    """Return how many nodes have no fault and are behind none: the others slow each group that they are in."""
+    setting, faulty = truth["setting"], set()
+    for fault in truth["faults"]:
+        if fault["node"] is not None:
+            faulty.add(fault["node"])
+        elif fault["leaf"] is not None:
+            unit = fault["leaf"] // (setting["rails"] if setting["leaf_per_rail"] else 1)
+            faulty |= set(range(unit * setting["unit"], (unit + 1) * setting["unit"]))
+    return setting["nodes"] - len(faulty.intersection(range(setting["nodes"])))
 
 
 def row(fault, accusations, result, truth):

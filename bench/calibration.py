@@ -18,8 +18,9 @@ from pathlib import Path
 
 from accusations import percent, run_here
 from fabric_model.setting import CELLS
-from isolation_table import fill, read, upper_limit
+from isolation_table import fill, lower_limit, read, upper_limit, write_between
 
+COLUMNS = 60
 WIDTH, HEIGHT, MARGIN = 480, 360, 56
 LEAST = 1e-4
 """Rates below this are drawn at the edge."""
@@ -64,6 +65,26 @@ def svg(rows):
     yield "</svg>"
 
 
+def text_plot(rows):
+    """Yield the observed rates as ``o`` with their 95 % interval, and the stated ones as ``|``; the axis is a log."""
+
+    def column(rate):
+        return round(COLUMNS * (1 - math.log(max(rate, LEAST)) / math.log(LEAST)))
+
+    axis = [" "] * (COLUMNS + 8)
+    for rate in (1e-4, 1e-3, 1e-2, 1e-1, 1):
+        label = f"{100 * rate:g} %"
+        axis[column(rate) : column(rate) + len(label)] = label
+    yield f"  stated  {''.join(axis)}accused"
+    for bound, count, runs in rows:
+        line = [" "] * (COLUMNS + 8)
+        first, last = (column(limit(count, runs, 0.025)) for limit in (lower_limit, upper_limit))
+        line[first : last + 1] = "-" * (last + 1 - first)
+        line[column(bound)] = "|"
+        line[column(count / runs)] = "o"
+        yield f"{100 * bound:>6g} %  {''.join(line)}{count}/{runs}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
@@ -74,6 +95,7 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the plot into its block for it")
     parser.add_argument("--svg", type=Path, metavar="FILE")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.cases)
@@ -95,6 +117,10 @@ def main():
     for run in runs:
         if run.is_accused:
             print(f"accused: {run.cell} {run.nodes} seed {run.seed}, bound {run.bound:g}")
+    plot = ("```", *text_plot(rows), "```")
+    print("", *plot, sep="\n")
+    if options.page:
+        write_between(options.page, "calibration.py", plot)
     if options.svg:
         options.svg.write_text("\n".join(svg(rows)) + "\n", "utf-8")
 

@@ -4,10 +4,11 @@
     python bench/isolation_table.py cases.jsonl --minutes 0
 
 The file has one line for each case that has run. A call runs missing cases until its minutes are over, evenly over
-cells and sizes, and prints the table of all cases in the file. So a table can be filled in many sittings; --counts FILE
-writes its rows as JSON lines. The cells `own` and `own-quiet` are the cases of `isolation.py`, with and without
-disturbances; the others are those of `accusations.py`. Rates have a limit in brackets: the highest true rate of wrong
-accusations, or the lowest of named faults, that the cases do not contradict with 95 % (Clopper and Pearson, 1934).
+cells and sizes, and prints the table of all cases in the file. So a table can be filled in many sittings; --counts
+FILE writes its rows as JSON lines, and --page FILE writes it into a page. The cells `own`, `own-quiet` and `own-
+unmapped` are the cases of `isolation.py`, without disturbances and without a map of the leaves; the others are those
+of `accusations.py`. Rates have a limit in brackets: the highest true rate of wrong accusations, or the lowest of
+named faults, that the cases do not contradict with 95 % (Clopper and Pearson, 1934).
 """
 
 import argparse
@@ -25,8 +26,8 @@ from pathlib import Path
 import accusations
 from fabric_model.setting import CELLS
 
-OWN = {"own": True, "own-quiet": False}
-"""The cells of gpuops' own simulator, and whether their fabrics are disturbed."""
+OWN = {"own": (True, True), "own-quiet": (True, False), "own-unmapped": (False, True)}
+"""The cells of gpuops' own simulator: whether the leaves of their fabrics are known, and whether they are disturbed."""
 
 
 def upper_limit(count, of, chance=0.05):
@@ -42,13 +43,29 @@ def upper_limit(count, of, chance=0.05):
     return high
 
 
+def lower_limit(count, of, chance=0.05):
+    """Return the rate at which ``count`` or more ``of`` cases have a chance of 5 %."""
+    return 1 - upper_limit(of - count, of, chance)
+
+
+def write_between(page, marker, lines):
+    """Replace what stands in the page between the comment ``from MARKER`` and the next comment ``end``."""
+    text, begin = page.read_text("utf-8"), f"<!-- from {marker} -->\n"
+    before, _, rest = text.partition(begin)
+    _, end, after = rest.partition("<!-- end -->\n")
+    if not end:
+        raise SystemExit(f"{page} has no block <!-- from {marker} --> that ends with <!-- end -->; add one")
+    page.write_text("\n".join((before + begin, *lines, "", end + after)), "utf-8")
+
+
 def own_case(cell, nodes, seed):
     """Run a case of gpuops' own simulator and return it in the form of `accusations.Outcome`."""
     from gpuops.isolation.cases import draw_case
     from gpuops.isolation.faults import masking_faults
     from gpuops.isolation.trials import run
 
-    started, case = time.monotonic(), draw_case(nodes, seed, disturbed=OWN[cell])
+    started, (mapped, disturbed) = time.monotonic(), OWN[cell]
+    case = draw_case(nodes, seed, mapped=mapped, disturbed=disturbed)
     try:
         trial = run(case)
     except Exception as error:  # noqa: BLE001 - a crash of the code under test is a result
@@ -152,7 +169,7 @@ def at_most(count, of):
 
 
 def at_least(count, of):
-    return f"{100 * count / of:.1f} % of {of} (≥ {100 * (1 - upper_limit(of - count, of)):.1f})" if of else "-"
+    return f"{100 * count / of:.1f} % of {of} (≥ {100 * lower_limit(count, of):.1f})" if of else "-"
 
 
 HEAD = (
@@ -198,17 +215,20 @@ def main():
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--counts", type=Path, metavar="FILE")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table into its block for it")
     parser.add_argument("--list", action="store_true", help="list wrong accusations, missed faults and crashes")
     options = parser.parse_args()
     keys = missing(options.cells.split(","), options.cases, options.first, by_key(options.file))
     fill(options.file, run_case, keys, options.minutes, options.processes)
     outcomes = by_key(options.file)
     rows = rows_of(outcomes)
-    print(f"{HEAD}\n|{'---|' * (HEAD.count('|') - 1)}", *map(table_row, rows), sep="\n")
-    every = list(outcomes.values())
+    table, every = (HEAD, f"|{'---|' * (HEAD.count('|') - 1)}", *map(table_row, rows)), list(outcomes.values())
+    print(*table, sep="\n")
     print("", *accusations.by_kind(every), "", *accusations.calibration(every), sep="\n")
     if options.list:
         print("", *accusations.details(every), sep="\n")
+    if options.page:
+        write_between(options.page, "isolation_table.py", table)
     if options.counts:
         options.counts.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
 

@@ -29,7 +29,7 @@ _FABRIC = ("leaf", "unit", "spine")
 def all_reduce_bandwidth(
     measured: Mapping[str, NodeEvidence | Excluded], _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """The results of all rounds together decide which part is blamed; a pair that was slow only once blames no part.
+    """All rounds together decide which part is blamed; one slow pair blames no part.
 
     Source: NCCL tests, doc/PERFORMANCE.md (bus bandwidth); stas00/ml-engineering, network/benchmarks (its figures).
     """

@@ -43,7 +43,7 @@ _SAVE = "save the log (ipmitool sel save FILE), give it to the maker, then clear
     tolerates=(bmc_sensors, bmc_events, bmc_event_log, system, clock, redfish),
     severity="fail",
     tags=("standard", "host", "power", "temperature"),
-    catches="a dead power supply or fan: the node works on, until the next one fails, or runs slowly",
+    catches="a dead power supply or fan: the node works until the next one fails, or runs slowly",
     fix="ipmitool sdr elist and ipmitool sel elist show more; have the part replaced",
 )
 def bmc(
@@ -56,16 +56,17 @@ def bmc(
     over_redfish: RedfishReport | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Judge the states of sensors, and asserted events that were not deasserted.
+    """The check judges the states of sensors, and asserted events that were not deasserted.
 
-    A bad power supply fails if no redundancy is left (a sensor says so, or at most half of the supplies are good), else
-    it warns. A fan fails at its critical limit, or if it stops while others of its kind turn. Events from before the
-    boot are information: the part was replaced, or shows again. What stopped a processor warns, because it ended the
-    boot before. If ipmitool lists only a part, its rows are judged and the rest is unknown: what depends on the missing
-    rows (redundancy, an event that was deasserted) warns. A node without BMC is skipped, as guests are, and so is one
-    whose BMC lists its parts over Redfish: the check redfish judges the same sensors. Source: IPMI 2.0, table 42-3
-    (power supply, redundancy; sensor type 07h, processor: IERR, thermal trip); facebookresearch/gcm, check_ipmitool.py
-    (the events); our own figure: a day of tolerance for the BMC's clock and time zone.
+    A bad power supply fails if no redundancy is left (a sensor reports so, or at most half of the supplies are good);
+    otherwise it warns. A fan fails at its critical limit, or if it stops while others of its kind turn. Events from
+    before the boot are information: either the part was replaced, or it reports again. An event that stopped a
+    processor warns even then, because it ended the previous boot. If ipmitool's list is incomplete, its rows are judged
+    and the rest is unknown. A finding that depends on missing rows (redundancy, a deasserted event) then only warns.
+    Virtual machines and nodes without a BMC are skipped. So are nodes whose BMC lists its parts over Redfish, because
+    the check redfish judges the same sensors. Source: IPMI 2.0, table 42-3 (power supply, redundancy; sensor type 07h,
+    processor: IERR, thermal trip); facebookresearch/gcm, check_ipmitool.py (the events); our own figure: a day of
+    tolerance for the BMC's clock and time zone.
     """
     if not isinstance(over_redfish, Unknown) and over_redfish.has_parts:
         yield NotApplicable("the BMC answers over Redfish, so the check redfish judges it")

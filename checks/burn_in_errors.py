@@ -14,12 +14,12 @@ from gpuops.probes.nvidia.burn_in import BurnIn, burn_in
     fix="run the burn-in again, and replace the part if it reports errors again",
 )
 def burn_in_errors(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """Xids, uncorrectable memory errors, remapped rows and link errors: the counts are the same as before the burn-in.
+    """Xids, uncorrectable memory errors, remapped rows and link errors are as many as before the burn-in.
 
-    Corrected and transient errors of links warn up to a rate that healthy links have too. A counter that is at its
-    maximum is unknown. Source: NVIDIA GPU Memory Error Management and Xid catalogue (docs.nvidia.com/deploy): if only
-    the burn-in uses the GPUs, each of these errors is a fault of the hardware or its driver; NVIDIA DCGM,
-    DcgmHealthWatch.cpp, and NVIDIA NVSentinel, nic-health-monitor.md (rates of links).
+    Corrected and transient errors of links only warn, up to a rate that healthy links have too. A counter that has
+    reached its maximum is unknown. Source: NVIDIA GPU Memory Error Management and Xid catalogue
+    (docs.nvidia.com/deploy): if only the burn-in uses the GPUs, each of these errors is a fault of the hardware or its
+    driver; NVIDIA DCGM, DcgmHealthWatch.cpp, and NVIDIA NVSentinel, nic-health-monitor.md (rates of links).
     """
     for error in (*result.xids, *result.grown):
         part, _, event = error.partition(": ")

@@ -22,11 +22,12 @@ SPREAD_CELSIUS = 10
     fix_in_common="look at the cooling and the power feed of these nodes",
 )
 def burn_in_heat(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """There is no hardware slowdown at all; a slowdown by software, 80 °C or a wide spread is a warning.
+    """Any slowdown by hardware fails; a slowdown by software, 80 °C or a wide spread warns.
 
-    The power cap is the usual state of a GPU under load. 70 to 75 °C are excellent; at 84 to 90 °C a card slows
-    down. Each GPU has one finding, the most severe. Source: NVIDIA, nvml.h (clocks event reasons);
-    stas00/ml-engineering, compute/accelerator (temperatures and their spread).
+    A spread is wide if a GPU is more than 10 °C hotter than the coolest one of its node. GPUs under load usually run at
+    their power cap, so that is not a finding. 70 to 75 °C is excellent; at 84 to 90 °C a card slows down. Only the most
+    severe finding of each GPU is reported. Source: NVIDIA, nvml.h (clocks event reasons); stas00/ml-engineering,
+    compute/accelerator (temperatures and their spread).
     """
     loaded = [gpu for gpu in result.gpus if gpu.loaded]
     if not loaded:

@@ -18,7 +18,7 @@ SLOWEST_SHARE = 0.9
     fix="check temperature and power of its GPUs under load; if both are normal, take the node out of use",
 )
 def burn_in_pace(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """No round fails, and the slowest round reaches 90 percent of the median.
+    """No round fails, and the slowest round reaches at least 90 percent of the median.
 
     Source: NVIDIA nccl-tests, src/common.cu (0.9 of the requested bandwidth).
     """

@@ -19,7 +19,7 @@ from gpuops.probes.nvidia.libraries import cdi as probe
 def cdi(
     specs: CdiSpecs, found: Libraries | Unknown, loaded: Driver | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The specifications name only library versions that are on disk, and as many GPUs as the driver manages.
+    """The CDI specifications name only library versions that are on disk, and as many GPUs as the driver manages.
 
     Source: NVIDIA Container Toolkit documentation, Container Device Interface (specifications are generated for one
     driver version; since 1.18 nvidia-cdi-refresh renews them).

@@ -23,7 +23,7 @@ _PTP = ("phc2sys", "timemaster")
 def clock(state: Clock, units: dict[str, Service] | Unknown, _profile: Profile) -> Iterator[Finding | Unknown]:
     """The clock is synchronized and within 0.1 s of its source.
 
-    The limit is our own choice, ten times what NTP achieves on a busy network. If nothing on the node reports whether
+    The limit is our own figure: ten times what NTP achieves on a busy network. If nothing on the node reports whether
     the clock is synchronized, the result is unknown. It is also unknown if linuxptp sets the clock, because the kernel
     does not report that.
     """

@@ -14,12 +14,12 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix="nvidia-smi -i GPU -c DEFAULT",
 )
 def compute_mode(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Prohibited fails; an exclusive mode warns if other GPUs of the node have another mode, else it is a choice.
+    """Prohibited fails. An exclusive mode warns if GPUs of the node differ; otherwise it is a choice.
 
-    A GPU in MIG mode without an instance takes no job: it fails if other GPUs of the node are not in MIG mode. A change
-    of the mode that waits for a reset is a warning. Source: NVIDIA nvidia-smi manual page, Compute Mode ("Prohibited"
-    means no contexts are allowed; "Exclusive Process" means one context per device, as MPS wants it); NVIDIA
-    Multi-Instance GPU User Guide (CUDA needs an instance).
+    A GPU in MIG mode without an instance takes no job, so it fails if other GPUs of the node are not in MIG mode. A
+    pending change of the MIG mode warns. Source: NVIDIA nvidia-smi manual page, Compute Mode ("Prohibited" means no
+    contexts are allowed; "Exclusive Process" means one context per device, as MPS wants it); NVIDIA Multi-Instance GPU
+    User Guide (CUDA needs an instance).
     """
     yield from _judge_mig(gpus)
     modes = {gpu.compute_mode for gpu in gpus}

@@ -19,10 +19,11 @@ from gpuops.probes.nvidia.conf_compute import ConfCompute, conf_compute
 def confidential_computing(
     nodes: Mapping[str, ConfCompute], _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """In a mode other than off the ready state is ready; a mode that most of three nodes do not have is a warning.
+    """A GPU fails if its mode is not off and it is not ready; a mode that most nodes do not have warns.
 
-    Off and not ready is the usual state of a GPU that could do it. Source: NVIDIA, Confidential Computing deployment
-    guide (modes; ``conf-compute -srs 1``), and its GPU operator documentation (the words of ``-f`` and ``-grs``).
+    At least three nodes are compared. A GPU that supports confidential computing but does not use it is usually off and
+    not ready. Source: NVIDIA, Confidential Computing deployment guide (modes; ``conf-compute -srs 1``), and its GPU
+    operator documentation (the words of ``-f`` and ``-grs``).
     """
     if not any(value.supported for value in nodes.values()):
         yield NotApplicable("the driver knows no confidential computing")

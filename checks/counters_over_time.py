@@ -15,13 +15,13 @@ from gpuops.trends import Record, climbing, past
     fix="follow the advice of the finding for the part that it names",
 )
 def counters_over_time(record: Record, _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """A counter is compared with its own value in the last runs, and its rises with those of all similar parts.
+    """A counter is compared with its values in earlier runs, and its rises with those of all similar parts.
 
-    Counting starts again after a reboot, a reset or a move of the card; counts that a card itself stores follow its
-    serial number. A counter that rose in more of the last 4, 6, 10, 20 or 40 intervals than chance explains is a
-    finding until the counter rests: at most one false alarm in 100 node-months, if rises are independent. More than ten
-    NVLink recoveries, or 120 symbol errors an hour, are a finding at once. If the counters of several similar parts
-    rise as often, none of them is blamed; a part that always counted as much is not named again.
+    Counting starts again after a reboot, after a reset, and if the card moves. Counts that a card itself stores follow
+    its serial number. A counter is a finding if it rose in more of the last 4, 6, 10, 20 or 40 intervals than chance
+    explains, until it rests. If rises are independent, that is at most one false alarm in 100 node-months. More than
+    ten NVLink recoveries are a finding at once, and so are 120 symbol errors an hour. If the counters of several
+    similar parts rise as often, none of them is blamed. A part that always counted as much is not named again.
 
     Source: marin-community/marin issue 9086 (505 recoveries of one link of 5,760, five days before its Xid 149); NVIDIA
     NVSentinel, docs/configuration/nic-health-monitor.md (symbol errors).

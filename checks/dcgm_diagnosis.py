@@ -28,13 +28,13 @@ _ORDER: Sequence[Severity] = ("warn", "fail", "reset", "isolate")
     fix="follow the warning; return a GPU that fails again",
 )
 def dcgm_diagnosis(diagnosis: DcgmDiagnosis, _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Every test that runs passes; a test with a warning is a warning. Skipped if DCGM is not installed.
+    """A test that warns is a warning. The check is skipped if DCGM is not installed.
 
-    DCGM's own severity decides how severe a failure is; a failed test of software fails the node. Two failures only
-    warn: a violation of less than a second (our own figure), and a bandwidth that was measured under the load of the
-    test before. A test that passes with a warning could not test anything, and a skipped test of memory, PCIe or stress
-    did not run: both are unknown. Source: NVIDIA DCGM documentation, Diagnostics (levels and tests), and its
-    dcgm_errors.h (severities); NVIDIA/DCGM, issues 55, 242, 272 and 284 (the exceptions).
+    DCGM's own severity decides how severe a failure is; a failed software test fails the node. Two failures only warn:
+    violations that total less than a second (our own figure), and a bandwidth measured under the load of the previous
+    test. A test that passes with a warning tested nothing, and a skipped test of memory, PCIe or stress did not run;
+    both are unknown. Source: NVIDIA DCGM documentation, Diagnostics (levels and tests), and its dcgm_errors.h
+    (severities); NVIDIA/DCGM, issues 55, 242, 272 and 284 (the exceptions).
     """
     if not diagnosis.installed:
         yield NotApplicable("dcgmi is not installed")

@@ -35,10 +35,11 @@ _FIXES = {
 def disk_errors(
     log: KernelLog, drives: tuple[NvmeDrive, ...] | Unknown, arrays: tuple[Array, ...] | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """A disk that the kernel gave up on, or that an array lost, fails; timeouts, read errors and write errors warn.
+    """A disk that the kernel gave up on, or that an array lost, fails. Timeouts, read errors and write errors warn.
 
-    A drive that works again only warns here, and so does an array whose present state is known. Errors of layers above
-    disks (md, dm) count only if no disk has one. Source: leptonai/gpud, disk component, matcher of kernel messages.
+    A drive that works again only warns, and so does an array whose present state is known. Errors of the layers above
+    disks (md, dm) count only if no disk has an error. Source: leptonai/gpud, disk component, matcher of kernel
+    messages.
     """
     by_disk: dict[str, list[Message]] = {}
     for message in log.of_kind(*_KINDS):

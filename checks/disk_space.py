@@ -17,10 +17,10 @@ FULL_PERCENT = 95
     fix="remove old checkpoints, container images and logs (du -xh --max-depth=2 / | sort -h), or enlarge the disk",
 )
 def disk_space(filesystems: tuple[Filesystem | Unknown, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
-    """Usage from 90 percent is a warning, from 95 percent a failure; memory and read-only images do not count.
+    """90 percent of use is a warning, 95 percent a failure; memory and read-only images do not count.
 
-    Source: imbue-ai/cluster-health (95 percent used fails); leptonai/gpud, disk component (less than 10 percent free
-    is degraded).
+    Source: imbue-ai/cluster-health (95 percent used fails); leptonai/gpud, disk component (less than 10 percent free is
+    degraded).
     """
     yield from (row for row in filesystems if isinstance(row, Unknown))
     rows = [row for row in filesystems if isinstance(row, Filesystem)]

@@ -15,11 +15,11 @@ from gpuops.trends import Record, drifting, past
     fix="check the card's airflow and its mounting at the next maintenance",
 )
 def drift(record: Record, _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """A GPU is compared with the others of its node, a node with like nodes at the same load, both with their own past.
+    """The check judges how far a GPU is from the others of its node, and a node from others at the same load.
 
-    What a GPU is hotter for the power that it draws is subtracted first. The check uses medians, median absolute
-    deviations of at least 2 °C, and a CUSUM with slack 1 and limit 8 over the last five runs. Less than 5 °C is never a
-    finding. With normally distributed readings, it gives one false alarm in 17,000 node-months.
+    What a GPU is hotter because it draws more power is subtracted first. The rest is compared with its own past: a
+    CUSUM with slack 1 and limit 8 over the last five runs, in median absolute deviations of at least 2 °C. Less than
+    5 °C is never a finding. If readings are normally distributed, there is one false alarm in 17,000 node-months.
 
     Source: D. Siegmund, Sequential Analysis, 1985, chapter 2.
     """

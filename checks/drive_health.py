@@ -32,12 +32,12 @@ def drive_health(
     machine: System | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Judge the fields of the health log, whatever the drive says of itself in one word.
+    """The check judges the fields of the health log and ignores the drive's own one-word verdict.
 
-    A critical warning fails, and so do fewer spare blocks than the drive's threshold and more than 100 percent of its
-    endurance; more than 80 percent and media errors warn. The number of error log entries means nothing: it grows on
-    good drives. A guest's disks have no health log. Source: NVM Express Base Specification, SMART / Health Information;
-    facebookresearch/gcm, check_blockdev.py (limits).
+    A drive fails if it has a critical warning, fewer spare blocks than its threshold, or more than 100 percent of its
+    endurance used. More than 80 percent and media errors warn. The number of error log entries is ignored, because it
+    grows on good drives. Disks of virtual machines have no health log. Source: NVM Express Base Specification, SMART /
+    Health Information; facebookresearch/gcm, check_blockdev.py (limits).
     """
     if not drives:
         yield NotApplicable("the machine has no NVMe drive")

@@ -37,11 +37,12 @@ def driver_loaded(
     log: KernelLog | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown]:
-    """A difference between these three means that the node needs a reboot.
+    """A difference between the three means that the node needs a reboot.
 
-    If the module is not loaded, the list of modules and the kernel log show why: nouveau has the GPUs, or Secure
-    Boot refuses its key. Source: NVIDIA driver README, "API mismatch" (kernel module and libraries must be of the same
-    release) and "Interaction with the Nouveau Driver"; Linux kernel, module signing ("unavailable key is rejected").
+    If the module is not loaded, the list of modules and the kernel log show why: nouveau has the GPUs, or Secure Boot
+    refuses the module's key. Source: NVIDIA driver README, "API mismatch" (kernel module and libraries must be of the
+    same release) and "Interaction with the Nouveau Driver"; Linux kernel, module signing ("unavailable key is
+    rejected").
     """
     error = answer.error if isinstance(answer, Smi) else None
     kind = error.kind if error else ""

@@ -21,11 +21,11 @@ TIMES_THE_OTHERS = 100
     fix="watch how fast the counter rises under load; if it goes on after a reset, have the GPU replaced",
 )
 def ecc_corrected(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Corrected errors since the last reset: more than 20 million, or 10 000 and a hundred times the other GPUs'.
+    """A finding is more than 20 million since the last reset, or 10,000 and a hundred times the other GPUs'.
 
     Source of the limits: Azure/azurehpc-health-checks (corrected DRAM and SRAM errors); the comparison is our own
-    figure, after NVIDIA/NVSentinel issue 1748: one GPU of four had 9.6e9 and was called healthy. Skipped for cards
-    without ECC.
+    figure, after NVIDIA/NVSentinel issue 1748: one GPU of four had 9.6e9 and was called healthy. Cards without ECC are
+    skipped.
     """
     counts = {gpu.index: gpu.ecc_corrected_volatile for gpu in gpus if gpu.ecc_corrected_volatile is not None}
     if not counts and not any(gpu.ecc_mode for gpu in gpus):

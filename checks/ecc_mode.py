@@ -15,7 +15,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix="nvidia-smi -i GPU -e 1, then reboot",
 )
 def ecc_mode(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """A mode that changes at the next reboot is a warning if ECC is on until then.
+    """If ECC is on now but will be off after the next reboot, that is a warning.
 
     Source: NVIDIA nvidia-smi manual page, ECC Mode (a change takes effect after the next reboot); the profile says
     which machines have ECC.

@@ -19,7 +19,7 @@ def ecc_uncorrectable(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Findi
     """The volatile counter must be 0; any other value requires a reset.
 
     Source: facebookresearch/gcm, check_nvidia_smi.py (uncorrected volatile at most 0); NVIDIA Xid catalogue, Xid 48.
-    Skipped for cards without ECC (GeForce, TITAN) and for those whose ECC is off, which ecc-mode judges.
+    Cards without ECC (GeForce, TITAN) are skipped, and so are cards whose ECC is off, which ecc-mode judges.
     """
     if all(gpu.ecc_uncorrected_volatile is None and not gpu.ecc_mode for gpu in gpus):
         must_have = profile.get("gpu.ecc", default=False) and any(gpu.ecc_mode is None for gpu in gpus)

@@ -23,9 +23,10 @@ def efa(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Adapters on the PCI bus are bound to the driver ``efa``, and libfabric's provider ``efa`` lists all of them.
 
-    The majority of at least three nodes decides how many there are. Their ports are not judged: the driver always
-    calls them active. Without libfabric on the host, jobs bring their own. Source: Linux, efa_main.c (PCI ids, driver);
-    AWS, EFA user guide (fi_info); NVIDIA/NVSentinel, nic-health-monitor (ports that are always active).
+    The majority of at least three nodes decides how many there are. Their ports are not judged, because the driver
+    always reports them as active. libfabric may be missing on the host: jobs then bring their own. Source: Linux,
+    efa_main.c (PCI ids, driver); AWS, EFA user guide (fi_info); NVIDIA/NVSentinel, nic-health-monitor (ports that are
+    always active).
     """
     adapters = {node: [device for device in own if is_efa(device)] for node, (own, _) in nodes.items()}
     if not any(adapters.values()):

@@ -38,10 +38,11 @@ def fabric_manager(
     """Only machines with NVSwitches (``nvswitch`` in the profile) need one; every GPU that is in a fabric is judged.
 
     Source: NVIDIA Fabric Manager User Guide: its version must be the driver's, and a GPU of Hopper or later is ready
-    when its fabric state is Completed and its status Success. The health is judged where it is reported: a healthy HGX
-    H100 does not. Routes that are recovering are a warning, because the recovery ends by itself or in another state. If
-    there is no systemd unit, it may run in a container or on the hypervisor; then the state that the GPUs report
-    decides, as on an NVL72 rack, which is managed from outside of its nodes.
+    when its fabric state is Completed and its status Success. The health of a GPU's routes is judged if the GPU reports
+    it; a healthy HGX H100 does not. Routes that are recovering are a warning, because the recovery ends by itself or in
+    another state. If the node has no systemd unit for the fabric manager, it may run in a container or on the
+    hypervisor. Then the state that the GPUs report decides, as on an NVL72 rack, which is managed from outside its
+    nodes.
     """
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)

@@ -23,11 +23,11 @@ _JUDGED_ELSEWHERE = frozenset(
     fix="nvidia-smi -i GPU -rac, and nvidia-smi -i GPU -rgc",
 )
 def gpu_clocks(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """Application clocks below the default, unless all GPUs have them; and lower clocks under load without a reason.
+    """Application clocks below the default warn, unless all GPUs have them; so do lower clocks under load.
 
-    Locked clocks show under load only: below 0.9 of the median of the GPUs at work, while neither power nor heat lowers
-    them. Source: facebookresearch/gcm, check_nvidia_smi.py (application clocks are those that the cluster expects);
-    NVIDIA NVML API reference, clocks event reasons; for 0.9, our own figure.
+    Locked clocks show only under load: a GPU at work is below 0.9 of the median of the others at work, although neither
+    power nor heat lowers its clocks. Source: facebookresearch/gcm, check_nvidia_smi.py (application clocks are those
+    that the cluster expects); NVIDIA NVML API reference, clocks event reasons; for 0.9, our own figure.
     """
     set_clocks = [gpu for gpu in gpus if gpu.application_mhz and gpu.application_mhz_default]
     at_work = [gpu for gpu in gpus if _is_at_work(gpu)]

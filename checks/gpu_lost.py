@@ -31,8 +31,9 @@ def gpu_lost(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """A lost card returns all ones to every configuration read, which lspci prints as revision ff.
 
-    Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A lost card's number is its
-    place on the bus, which lspci or the driver shows; if neither can be read, the part is the address.
+    Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A lost card is named by its
+    number in the order of the PCI bus, which lspci or the driver shows; if neither can be read, it is named by its
+    address.
     """
     if has_no_gpu(vendors, loaded, answer):
         yield NotApplicable(NO_GPU)

@@ -18,10 +18,10 @@ _SAME = 0.97
     fix="set the right profile in the inventory, or have the card replaced by one of the other cards' model",
 )
 def gpu_model(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding]:
-    """A card with less memory than the others of its model fails; one of another name warns.
+    """A card with less memory than the others of its model fails; a card of another model warns.
 
-    Workstations mix cards. A profile that is for another model fails, because each number in it is then wrong. Source:
-    the product names that nvidia-smi prints, in each profile.
+    Workstations may mix models. A profile for another model fails, because all its numbers are wrong then. Source: the
+    product names that nvidia-smi prints, in each profile.
     """
     names = Counter(gpu.name for gpu in gpus if gpu.name)
     if not names:

@@ -34,13 +34,13 @@ def gpu_speed(
     bandwidths: GpuBandwidths | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """A GPU below 95 percent of the median of its node warns, below 90 percent it fails.
+    """A GPU warns below 95 percent of the median of its node, and fails below 90 percent.
 
-    DCGM prints what it measured, but compares it with nothing. Copies from and to the host only warn, because they
-    also depend on the CPU's memory; below the floor of the profile (``pcie.host_gb_per_s``) they fail. The figures are
-    those of ``dcgmi diag`` and nvbandwidth. Source: NVIDIA/DCGM, issue 122 (6,698 of 19,200 GFLOPS passed level 4; the
-    healthy spread), and issue 215 (DCGM 4 leaves out figures); superbench, data-diagnosis.md, and
-    huggingface/gpu-fryer (5 and 10 percent); Azure/azurehpc-health-checks (the floors).
+    The figures are those of ``dcgmi diag``, which does not compare them, and of nvbandwidth. Slow copies from and to
+    the host only warn, because they also depend on the CPU's memory; below the minimum of the profile
+    (``pcie.host_gb_per_s``) they fail. Source: NVIDIA/DCGM, issue 122 (6,698 of 19,200 GFLOPS passed level 4; the
+    healthy spread), and issue 215 (DCGM 4 leaves out figures); superbench, data-diagnosis.md, and huggingface/gpu-fryer
+    (5 and 10 percent); Azure/azurehpc-health-checks (the floors).
     """
     speeds = list(gpu_speeds(gpus, diagnosis, bandwidths))
     part_by_index = {gpu.index: gpu.part for gpu in gpus}

@@ -24,9 +24,9 @@ from gpuops.probes.nvidia.nvbandwidth import GpuBandwidths, gpu_bandwidths
 def gpu_speeds_agree(
     nodes: Mapping[str, tuple[tuple[Gpu, ...], DcgmDiagnosis | Unknown, GpuBandwidths | Unknown]], _profile: Profile
 ) -> Iterator[Finding | NotApplicable]:
-    """The median of a node's GPUs is at least 95 percent of the median of the nodes with the same model of GPU.
+    """The median of a node's GPUs is at least 95 percent of the median of all nodes with this model of GPU.
 
-    Three nodes must have been measured. A single slow GPU is left to `gpu-speed`. Source: superbench,
+    At least three nodes must have been measured. The check `gpu-speed` judges a single slow GPU. Source: superbench,
     data-diagnosis.md (5 percent below the baseline is defective), and the healthy spread in NVIDIA/DCGM, issue 122.
     """
     speeds = {node: list(gpu_speeds(*value)) for node, value in nodes.items()}

@@ -38,10 +38,11 @@ def gpudirect_rdma(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Either nvidia-peermem is loaded, or dma-buf is possible: open kernel modules, and Linux 5.12 or later.
 
-    It fails only if the profile or the inventory says that the node has rails; other RDMA ports may be for storage.
-    GeForce, TITAN and GB10 have no GPUDirect RDMA. An IOMMU that translates costs bandwidth; with iommu=pt it does not,
-    nor does the SMMU of Grace, and that of a host is not visible to its guests. Source: NVIDIA, GPUDirect RDMA
-    documentation (peermem, dma-buf, IOMMUs); leptonai/gpud, peermem component (the error line); ROCm/cvs (iommu=pt).
+    The node fails only if the profile or the inventory says that it has rails; other RDMA ports may be for storage.
+    GeForce, TITAN and GB10 have no GPUDirect RDMA. An IOMMU that translates addresses costs bandwidth; with iommu=pt it
+    does not translate, and the SMMU of Grace costs none. A virtual machine does not see the IOMMU of its host. Source:
+    NVIDIA, GPUDirect RDMA documentation (peermem, dma-buf, IOMMUs); leptonai/gpud, peermem component (the error line);
+    ROCm/cvs (iommu=pt).
     """
     if all(_WITHOUT.search(card.name or "") for card in cards):
         yield NotApplicable("these GPUs have no GPUDirect RDMA")

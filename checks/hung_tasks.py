@@ -11,7 +11,7 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 _WARNINGS = 10
 _OVER_SECONDS = 600
 _DAY_SECONDS = 86400
-_REBOOT = "reboot the node, for a task that hangs in the driver cannot be killed; if the shutdown hangs, power-cycle it"
+_REBOOT = "reboot the node: a task that hangs in the driver cannot be killed; if the shutdown hangs, power-cycle it"
 _STORAGE = "look at what these tasks wait for: the storage and its network first, then their stacks (/proc/PID/stack)"
 _STUCK: tuple[MessageKind, ...] = ("hard-lockup", "soft-lockup", "rcu-stall")
 """From the plainest to the vaguest: of one stuck processor, the kernel often reports all three."""
@@ -30,13 +30,13 @@ _LOCKUP = "read the stack that the log has after this line; update the kernel or
 def hung_tasks(
     log: KernelLog | Unknown, seconds: float | Unknown, answer: Smi | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """Tasks of the NVIDIA driver that hang ask for a reboot, unless nvidia-smi answers; other tasks warn.
+    """A hanging task of the NVIDIA driver needs a reboot, unless nvidia-smi answers; other tasks only warn.
 
-    The kernel repeats its message every two minutes, ten times at most: a task without a newer message runs again. An
-    nvidia-smi that hangs in the kernel after its deadline and SIGKILL counts at once, before the log says so. A
-    processor that was stuck within the last day warns. Sources: Linux kernel, kernel/hung_task.c and the sysctl
-    hung_task_warnings, kernel/watchdog.c (soft and hard lockups), kernel/rcu/tree_stall.h; leptonai/gpud, blocked
-    processes (only names that begin with nvidia ask for a reboot), and its issue 117.
+    The kernel repeats its message every two minutes, ten times at most, so a task without a newer message runs again.
+    An nvidia-smi that survives its deadline and SIGKILL counts at once, before the log contains it. A processor that
+    was stuck within the last day warns. Sources: Linux kernel, kernel/hung_task.c and the sysctl hung_task_warnings,
+    kernel/watchdog.c (soft and hard lockups), kernel/rcu/tree_stall.h; leptonai/gpud, blocked processes (only names
+    that begin with nvidia ask for a reboot), and its issue 117.
     """
     is_named = False
     if isinstance(log, KernelLog):

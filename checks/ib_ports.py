@@ -34,13 +34,14 @@ def ib_ports(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).
 
-    If neither is known, all devices are rails, unless there are more than the profile says. Then those near the GPUs
-    that are seen are rails, and those of their kind if that makes as many as the profile says. One of a rarer kind may
-    be another adapter: it is not blamed, and does not replace a rail that the driver could not start. Other ports
-    do not count, nor do virtual functions, nor the second port of a card without a link beside one that is active.
-    Without a profile, a port is judged by the like ports of the node. Source of the rates: the profile; of the rule:
-    leptonai/gpud, infiniband component (ports and rate by GPU model); of the peers: NVIDIA/NVSentinel pull request 1462
-    (a port without a link is a fault only if something shows that it should have one).
+    If neither is known, all devices are rails, unless there are more than in the profile. If the session does not see
+    all GPUs, the devices near those that it sees are rails; so are all of the same kind, if that makes as many as in
+    the profile. A device of a rarer kind may be another adapter, so it is not blamed and does not count in place of a
+    rail that the driver could not start. Ports that are not rails are not judged. Neither are virtual functions, nor a
+    card's second port that has no link while the first one is active. Without a profile, a port is compared with the
+    identical ports of the node. Source of the rates: the profile; of the rule: leptonai/gpud, infiniband component
+    (ports and rate by GPU model); of the peers: NVIDIA/NVSentinel pull request 1462 (a port without a link is a fault
+    only if something shows that it should have one).
     """
     ports = [port for port in every_port if not port.is_virtual_function]
     declared = set(profile.get("nic.rails", ()))

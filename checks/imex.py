@@ -31,11 +31,11 @@ def imex(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """An enabled service runs, its state is READY, and the domain is UP.
 
-    Where NVLink ends in each node, there is none, whatever it reports. Under Kubernetes, or with a prolog, it runs only
-    while a job needs it: a service that is not enabled is not judged. If this node is ready and others of its domain
-    are not, that warns here and names them. Missing channels are a remark, because a prolog may create them. Source:
-    NVIDIA IMEX guide, and DCGM's dcgm_fields.h (states); NVIDIA/NVSentinel, issue 1471, and NVIDIA/aicr, issue 2641
-    (false alarms without a domain, and without a job).
+    If NVLink ends in each node, the service is not judged. Nor is a service that is not enabled: under Kubernetes, or
+    with a prolog, it runs only while a job needs it. If this node is ready but others of its domain are not, that is a
+    warning that names them. Missing channels are information, because a prolog may create them. Source: NVIDIA IMEX
+    guide, and DCGM's dcgm_fields.h (states); NVIDIA/NVSentinel, issue 1471, and NVIDIA/aicr, issue 2641 (false alarms
+    without a domain, and without a job).
     """
     if not any(gpu.nvlink_domain for gpu in gpus):
         yield NotApplicable("NVLink ends in each node")

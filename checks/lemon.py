@@ -18,7 +18,7 @@ def lemon(record: Record, _profile: Profile) -> Iterator[Finding | NotApplicable
     """A node is named if at most one healthy node in 100 fails as often in 30 days; for parts, one in 1,000.
 
     Healthy nodes fail at the rate of all other nodes in the store, which is combined with 4.2 failures in 1,000
-    node-days. Failures of a part with a serial number follow it to another node. Source of that rate:
+    node-days. Failures of a part with a serial number follow it to another node. Source of this rate:
     stepfun-ai/InfiniteHBD-Trace; the back-test is in docs/memory.md.
     """
     yield from lemons(record)

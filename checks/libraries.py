@@ -17,7 +17,7 @@ from gpuops.probes.nvidia.libraries import libraries as probe
     fix="reinstall the driver's library packages (libnvidia-compute), then run ldconfig",
 )
 def libraries(found: Libraries, loaded: Driver, _profile: Profile) -> Iterator[Finding]:
-    """libcuda and libnvidia-ml exist in the loaded version and as .so.1, which programs load, and have contents.
+    """libcuda and libnvidia-ml exist in the loaded version and as .so.1, which programs load, and are not empty.
 
     Stubs of the CUDA toolkit and 32-bit copies do not count. Source: nebius/soperator, issue 2684 (empty libraries were
     mounted into containers); leptonai/gpud, library component (the two names).

@@ -24,18 +24,18 @@ _INSPECT = "read the BMC's event log; if it comes back, have the processor, its 
     tolerates=(edac, kernel_log, uptime),
     severity="fail",
     tags=("quick", "host"),
-    applies_to="machines whose kernel counts memory errors (EDAC) or logs machine checks; not most virtual ones",
-    catches="a DIMM or processor that fails: processes are killed, or the node stops without a word",
+    applies_to="machines whose kernel counts memory errors (EDAC) or logs machine checks; few virtual ones do",
+    catches="a DIMM or processor that fails: processes are killed, or the node stops without a message",
     fix=_REPLACE,
 )
 def memory_errors(
     counts: Edac | Unknown, log: KernelLog | Unknown, seconds: float | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Any uncorrected error fails, and 100 corrected ones a day on one DIMM warn: our own figure.
+    """Any uncorrected error fails; 100 corrected ones a day on one DIMM warn (our own figure).
 
-    The kernel's counts start at 0 at boot. Machine checks that are logged while the machine boots are those that ended
-    the boot before, and warn. Sources: Linux kernel, Reliability, Availability and Serviceability (EDAC counts);
-    Intel Software Developer's Manual, volume 3, machine-check architecture (bit 61 of the status: not corrected).
+    The kernel's counts start at 0 at boot. Machine checks that are logged during boot ended the previous boot, and
+    warn. Sources: Linux kernel, Reliability, Availability and Serviceability (EDAC counts); Intel Software Developer's
+    Manual, volume 3, machine-check architecture (bit 61 of the status: not corrected).
     """
     days = 1.0 if isinstance(seconds, Unknown) else max(1.0, seconds / _DAY_SECONDS)
     counted = [] if isinstance(counts, Unknown) else [*_of_dimms(counts, days), *_of_controllers(counts)]

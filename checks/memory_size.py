@@ -22,12 +22,11 @@ _FIX = "look for a DIMM that is missing or switched off: dmidecode -t 17, and th
     fix_in_common="look at what they share: the BIOS, and the kernel's command line",
 )
 def memory_size(by_node: Mapping[str, System], _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """A node with at least 2 percent less than most of its peers fails: one DIMM of 32 is 3 percent.
+    """A node fails if it has at least 2 percent less than most of its peers; one DIMM of 32 is 3 percent.
 
-    Kernels keep amounts for themselves that differ less. A node with 30 percent less may be another build, and warns.
-    Compared are the nodes of one product, three or more, of which more than half have the same; else the split is
-    reported, and no node is blamed. Source: mej/nhc, check_hw_physmem; the limits
-    are our own figures.
+    The memory that kernels reserve differs less than that. A node with 30 percent less only warns, because it may be
+    built differently. At least three nodes of one product are compared. If no amount has a majority, the split is
+    reported and no node is blamed. Source: mej/nhc, check_hw_physmem; the limits are our own figures.
     """
     by_product: dict[tuple[str, str], dict[str, float]] = {}
     for node, own in by_node.items():

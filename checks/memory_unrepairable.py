@@ -18,13 +18,15 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """SRAM Threshold Exceeded and Unrepairable Memory must be No; older drivers and cards without ECC lack both.
 
-    Without the threshold, uncorrectable SRAM errors over the card's life count: one warns, and more than 4 fail. Cards
-    that retire pages in place of rows may retire 63; more than 15 for double-bit errors are a warning.
+    If a card does not report the threshold, its uncorrectable SRAM errors count: one over its life warns, more than 4
+    fail. A card that retires pages instead of remapping rows must be returned from 63 retired pages on; more than 15
+    for double-bit errors warn.
 
     Source: NVIDIA NVML API reference, nvmlEccSramErrorStatus_v1_t (bThresholdExceeded: the error threshold of the field
     diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic); NVIDIA Dynamic Page
-    Retirement (64 pages at most) and DCGM, DcgmHealthWatch.cpp (15 pages for double-bit errors). SRAM
-    errors: Azure/azurehpc-health-checks, azure_gpu_ecc.nhc (more than 0); stas00/ml-engineering, debug (more than 4).
+    Retirement (64 pages at most) and DCGM, DcgmHealthWatch.cpp (15 pages for double-bit errors). Source of the limits
+    of SRAM errors: Azure/azurehpc-health-checks, azure_gpu_ecc.nhc (more than 0); stas00/ml-engineering, debug (more
+    than 4).
     """
     reporting = any(gpu.sram_threshold_exceeded is not None for gpu in gpus)
     retiring = any(gpu.retired_pages_double_bit is not None for gpu in gpus)

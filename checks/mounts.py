@@ -28,13 +28,13 @@ _REPAIR = "end what uses it, unmount it, repair it (fsck, xfs_repair), and look 
 def mounts(
     known: Mounts, log: KernelLog | Unknown, seconds: float | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """The mount table decides; what the log says and the table no longer shows only warns.
+    """The mount table decides; a fault that is in the log but no longer in the table only warns.
 
-    An NFS server that did not answer counts until the log says that it does. One whose requests time out need not say
-    so, and warns an hour later. A mounted file system in which the kernel found damage warns, even if it goes on.
-    Sources: fstab(5), proc_pid_mountinfo(5); leptonai/gpud, NFS component; kubernetes/node-problem-detector issue 474
-    (a flag of the log alone never clears); ext4(5), errors=continue; Linux kernel, fs/ext4/super.c (__ext4_error) and
-    fs/xfs/xfs_error.c (xfs_corruption_error).
+    An NFS server that did not answer fails until the log says that it answers again. For soft mounts, whose requests
+    time out, the log may never say so; after an hour, this only warns. A mounted file system in which the kernel found
+    damage warns, even if it still works. Sources: fstab(5), proc_pid_mountinfo(5); leptonai/gpud, NFS component;
+    kubernetes/node-problem-detector issue 474 (a flag of the log alone never clears); ext4(5), errors=continue; Linux
+    kernel, fs/ext4/super.c (__ext4_error) and fs/xfs/xfs_error.c (xfs_corruption_error).
     """
     for entry in known.table:
         yield from _judge_entry(entry, known)

@@ -20,12 +20,13 @@ from gpuops.probes.network.nic_pcie import nic_pcie as probe
 def nic_pcie(
     paths: tuple[NicPath, ...], ports: tuple[IbPort, ...] | Unknown, machine: System | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The narrowest link of a device is reported, at its upper end; a link that devices share is reported once.
+    """The slowest link of a device is reported, at its upper end; a link that devices share is reported once.
 
-    A NIC does not lower its link when it is idle. The halves of a socket-direct card share its lanes by design. A port
-    that is faster than the slot, though not than the card, is a warning. In a virtual machine the links are the host's.
-    Source of the rule: scitix/sichek, components/infiniband/collector/pcie_info.go (tree speed and width); of the
-    bandwidth: PCI-SIG, PCI Express Base Specification (line coding).
+    An idle NIC keeps the speed of its link, so load does not matter. The two halves of a socket-direct card share its
+    lanes by design. A port that is faster than its slot, but not faster than its card, is a warning. Virtual machines
+    are skipped, because their links are the host's. Source of the rule: scitix/sichek,
+    components/infiniband/collector/pcie_info.go (tree speed and width); of the bandwidth: PCI-SIG, PCI Express Base
+    Specification (line coding).
     """
     if not paths:
         yield NotApplicable("there is no RDMA device")

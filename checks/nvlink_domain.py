@@ -23,11 +23,11 @@ _Domain = tuple[str, int | None]
 def nvlink_domain(
     gpus_by_node: dict[str, tuple[Gpu, ...]], profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """ClusterUUID and CliqueId are those of most GPUs of the rack; two cliques of one domain may be partitions.
+    """The ClusterUUID and CliqueId of each GPU are those of most GPUs of its rack.
 
-    So another UUID fails, and another clique is a warning. Without a majority the split is reported and no node is
-    blamed. A UUID of zeros everywhere means that NVLink ends in each node. Source: NVIDIA IMEX documentation and
-    Azure/azhpc-images issue 506 (a tray with zeros on an NVL72); DCGM fields 172 and 173.
+    Another UUID fails; another clique only warns, because the cliques of a domain may be partitions. Without a
+    majority, the split is reported and no node is blamed. If all UUIDs are zero, NVLink ends in each node. Source:
+    NVIDIA IMEX documentation and Azure/azhpc-images issue 506 (a tray with zeros on an NVL72); DCGM fields 172 and 173.
     """
     racks: dict[str, str | None] = profile.get("racks", {})
     spans = any(gpu.nvlink_domain for own in gpus_by_node.values() for gpu in own)

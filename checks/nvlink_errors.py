@@ -20,12 +20,12 @@ _EFFECTIVE_BER = 1e-12
 def nvlink_errors(
     links_or_unknown: Mapping[str, Mapping[int, LinkErrors] | Unknown], _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Counters are since the driver was loaded, so a count by itself is history and nothing is said about it.
+    """A retrained link warns if at least half of the node's links never retrained; failed retraining fails.
 
-    A link that retrained is a warning if most links of the node never did; failed retraining counts as a fault. The
-    effective error rate, after correction, must not be above 1e-12. Source: NVIDIA DCGM, DcgmGPUHardwareLimits.h and
-    DcgmHealthWatch.cpp (rates, failed recoveries); marin-community/marin issue 9086 (505 recoveries of one link of
-    5,760, five days before its Xid 149); aws/eks-node-monitoring-agent issue 261 (lifetime counters).
+    The counters start when the driver is loaded, so a count alone proves nothing. The effective error rate, after
+    correction, must not be above 1e-12. Source: NVIDIA DCGM, DcgmGPUHardwareLimits.h and DcgmHealthWatch.cpp (rates,
+    failed recoveries); marin-community/marin issue 9086 (505 recoveries of one link of 5,760, five days before its Xid
+    149); aws/eks-node-monitoring-agent issue 261 (lifetime counters).
     """
     unread = [Unknown(f"{gpu}: {own.why}") for gpu, own in links_or_unknown.items() if isinstance(own, Unknown)]
     yield from unread

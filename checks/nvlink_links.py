@@ -27,8 +27,8 @@ def nvlink_links(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """The profile sets the number of links and their rate.
 
-    Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0). GPUs in MIG mode are left out,
-    because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG); the others are judged.
+    Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0). GPUs in MIG mode are not
+    judged, because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG).
     """
     links_by_gpu = {of.index: of for of in links}
     whole = [gpu for gpu in gpus if not gpu.mig_mode]

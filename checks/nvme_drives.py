@@ -20,7 +20,7 @@ _COMING = ("new", "resetting", "connecting")
     fix="dmesg | grep nvme shows why; reseat or replace the drive",
 )
 def nvme_drives(drives: tuple[NvmeDrive, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Each controller is live, and there are as many as the profile sets; one that resets or connects is a warning.
+    """Each controller is live, and there are as many as in the profile; one that resets or connects is a warning.
 
     Source: Linux, drivers/nvme/host/sysfs.c (states); Azure/azurehpc-health-checks, azure_nvme_count.nhc (count).
     """

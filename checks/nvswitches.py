@@ -21,10 +21,10 @@ from gpuops.probes.host.system import System, system
 def nvswitches(
     functions: tuple[PciFunction, ...], machine: System | Unknown, profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The profile sets their number; one that no longer answers shows revision ff, as a lost GPU does.
+    """The profile sets their number; a lost NVSwitch shows revision ff, as a lost GPU does.
 
-    A virtual machine may have its GPUs without any NVSwitch, because the hypervisor keeps them. Source: NVIDIA Fabric
-    Manager User Guide, GPU Baseboard Topologies and Shared NVSwitch Virtualization Model; Oracle oci-hpc,
+    A virtual machine may have GPUs without any NVSwitch, because the hypervisor keeps the NVSwitches. Source: NVIDIA
+    Fabric Manager User Guide, GPU Baseboard Topologies and Shared NVSwitch Virtualization Model; Oracle oci-hpc,
     check_gpu_setup.py (``rev ff``).
     """
     expected = profile.get("nvswitches.count", 0)

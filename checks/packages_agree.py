@@ -21,15 +21,15 @@ _NCCL = re.compile(r"libnccl(?:2|-dev)?")
     scope="group",
     severity="warn",
     tags=("standard", "host"),
-    applies_to="three nodes of one profile, and more",
+    applies_to="three or more nodes of one profile",
     catches="a job that hangs because its nodes have two versions of NCCL, or that fails on one node only",
     fix="install the version of the other nodes",
 )
 def packages_agree(installed: dict[str, dict[str, str]], _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """The majority of at least three nodes decides; two versions of NCCL fail a node, because they hang a job.
+    """The majority of at least three nodes decides. Another version of NCCL fails a node, because it hangs jobs.
 
-    A package that only some nodes have is a warning: nodes may have different tasks. Jobs in containers bring their own
-    NCCL. Source of the rule: GoogleCloudPlatform/cluster-health-scanner, config differ.
+    A package that only some nodes have is a warning, because nodes may have different purposes. Jobs in containers
+    bring their own NCCL. Source of the rule: GoogleCloudPlatform/cluster-health-scanner, config differ.
     """
     if len(installed) == 1:
         yield NotApplicable("there is no other node of this profile to compare with")

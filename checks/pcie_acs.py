@@ -25,7 +25,7 @@ def pcie_acs(
     machine: System,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Only bridges between a GPU and a NIC below one switch count, and only on bare metal: guests need it.
+    """Only bridges between a GPU and a NIC below the same switch count, and only on bare metal: guests need ACS.
 
     Source: NVIDIA NCCL user guide, troubleshooting (ACS on PCI bridges); leptonai/gpud, pci component (SrcValid+, not
     in guests).

@@ -32,12 +32,12 @@ def pcie_errors(
     paths: Mapping[str, tuple[str, ...]] | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown]:
-    """A fatal error of a GPU or NIC, or of a port above one, fails; a nonfatal one and floods of corrected ones warn.
+    """A fatal error of a GPU or NIC, or of a port above one, fails; nonfatal and many corrected errors warn.
 
-    Errors of other devices only warn, and so do those that the firmware kept from the boot before. Corrected errors are
-    a flood from 480 a day. The device reports them to the kernel (AER), or the firmware does (APEI). Sources: PCI
-    Express Base Specification, Advanced Error Reporting (a fatal error makes the link unreliable); DCGM, defaults of
-    the PCIe test (480 errors); Linux kernel, drivers/firmware/efi/cper.c (records of the firmware).
+    Corrected errors are many from 480 a day on. Errors of other devices only warn, and so do those that the firmware
+    kept from the previous boot. Errors are reported to the kernel by the device (AER) or by the firmware (APEI).
+    Sources: PCI Express Base Specification, Advanced Error Reporting (a fatal error makes the link unreliable); DCGM,
+    defaults of the PCIe test (480 errors); Linux kernel, drivers/firmware/efi/cper.c (records of the firmware).
     """
     parts = _parts(listed, functions, loaded, ports)
     ways = {} if isinstance(paths, Unknown) else paths

@@ -25,7 +25,7 @@ _MODE_STAYS = ": persistence mode is on until the driver is loaded again, and th
 def persistence_mode(
     gpus: tuple[Gpu, ...], units: dict[str, Service] | Unknown, profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """If no GPU has it, that is one finding on the node. A failed daemon is a finding even while the mode is on.
+    """If it is off on all GPUs, that is one finding. A failed daemon is a finding even while the mode is on.
 
     Sources: NVIDIA driver README, nvidia-persistenced (the driver state of an idle GPU is lost without it);
     Azure/azurehpc-health-checks, azure_gpu_persistence.nhc; leptonai/gpud issue 802 (persistence-mode component);

@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix_in_common="if the limit is wanted, set expect: {power.limit_watts: …}; else set it back on all of them",
 )
 def power_limit(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
-    """The enforced limit must not be lower, except for rounding (half a watt); a higher limit is the owner's choice.
+    """A limit that is lower by more than half a watt, for rounding, fails; a higher limit is the owner's choice.
 
     Source of the values: the card's data sheet, in the profile.
     """

@@ -30,15 +30,16 @@ _ASK = "no sensor reports the cables and the power supply; declare them as power
     fix="connect each socket with a cable of its own; take a larger power supply, or lower the limit (nvidia-smi -pl)",
 )
 def power_supply(listed: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Slot and cables carry the power limit of each GPU, and the supply all of them with the CPU and the rest.
+    """The slot and cables of each GPU carry its power limit, and the supply carries all GPUs, the CPU and the rest.
 
     A slot delivers 75 W, a 6-pin plug 75 W, an 8-pin plug 150 W, 12VHPWR and 12V-2x6 up to 600 W by their rating; two
-    plugs on one cable share what one of them delivers. A limit that only nvidia-smi -pl would reach is information.
-    More than 80 percent of the supply in continuous load is a warning, and so is a peak that it need not survive: one
-    GPU at twice its limit for 10 ms, for a supply older than ATX 3; all GPUs at three times theirs for 0.1 ms, for
-    others. The rest of the machine counts as 100 W, our own figure. Source: PCI-SIG, PCI Express Card Electromechanical
-    Specification 5.1 (75, 150 and 600 W, excursions); Intel, ATX12V design guide 2.01, tables 3-3 (200 percent for 0.1
-    ms) and 4-3; NFPA 70, 210.20(A) (80 percent); Hugging Face Transformers, custom hardware for training (pigtails).
+    plugs on one cable share what one of them delivers. If the cables do not suffice for the highest limit that
+    nvidia-smi -pl accepts, that is information. A continuous load of more than 80 percent of the supply warns. So does
+    a peak that the supply need not survive: one GPU at twice its limit for 10 ms if the supply is older than ATX 3,
+    otherwise all GPUs at three times their limits for 0.1 ms. The rest of the machine counts as 100 W (our own figure).
+    Source: PCI-SIG, PCI Express Card Electromechanical Specification 5.1 (75, 150 and 600 W, excursions); Intel, ATX12V
+    design guide 2.01, tables 3-3 (200 percent for 0.1 ms) and 4-3; NFPA 70, 210.20(A) (80 percent); Hugging Face
+    Transformers, custom hardware for training (pigtails).
     """
     power: Power | None = profile.get("power.declared")
     self_built = any(_is_self_built(gpu) for gpu in listed)

@@ -17,7 +17,7 @@ _FIX = "mdadm --detail /dev/NAME shows the missing member; replace the disk, the
     fix=_FIX,
 )
 def raid(arrays: tuple[Array, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """An array without a member fails; one that is being rebuilt warns.
+    """An array that lacks a member fails; an array that is being rebuilt warns.
 
     A check or a resync of a whole array is normal, and so is the inactive container of a firmware RAID. Source: Linux,
     Documentation/admin-guide/md.rst and drivers/md/md.c (/proc/mdstat).

@@ -24,15 +24,15 @@ _FIXES = {
     scope="group",
     severity="warn",
     tags=("quick", "gpu", "temperature"),
-    applies_to="six idle nodes of one profile, and more",
+    applies_to="six or more idle nodes of one profile",
     catches="a node whose fans or coolant fail, or whose clocks were locked, before a job runs on it",
     fix="compare it with its neighbours in the rack",
 )
 def readings_agree(nodes: Mapping[str, tuple[Gpu, ...]], _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """A node's median GPU is compared with the median of the idle nodes: six deviations (1.4826 MAD) are a finding.
+    """The median of a node's GPUs is a finding six deviations (1.4826 MAD) above the median of the idle nodes.
 
-    It must also be 10 °C or 25 W above. Nodes with work are left out, because jobs differ. The limits are our
-    own figure.
+    It must also be at least 10 °C or 25 W above it. Nodes with work are left out, because jobs differ. The limits are
+    our own figures.
     """
     idle = {node: own for node, own in nodes.items() if all(_is_idle(gpu) for gpu in own)}
     if len(idle) < FEWEST_NODES:

@@ -49,12 +49,12 @@ _UNKNOWN_ACTION: tuple[_Severity, str] = ("reset", "read NVIDIA's GPU Memory Err
     fix="do what the GPU asks for",
 )
 def recovery_action(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The driver states what each GPU needs; drivers before release 570 do not.
+    """The driver reports which action each GPU needs; drivers before release 570 do not.
 
     Source: NVIDIA GPU Memory Error Management, Error Recovery and Response Flags (None, Reset, Reboot, Drain P2P, Drain
-    and Reset); NVML's ``nvmlDeviceGpuRecoveryAction_t`` also has actions on the PCIe bus and the IMEX domain. A word
-    that is not known asks for something, so it fails. So does a GPU that prints "GPU requires reset" in place of
-    values, as NVML names the return code NVML_ERROR_RESET_REQUIRED.
+    and Reset); NVML's ``nvmlDeviceGpuRecoveryAction_t`` also has actions on the PCIe bus and the IMEX domain. An
+    unknown action fails, because the GPU asks for something. So does a GPU that prints "GPU requires reset" in place of
+    values: NVML's text for the return code NVML_ERROR_RESET_REQUIRED.
     """
     reporting = any(gpu.recovery_action or gpu.requires_reset for gpu in gpus)
     if not reporting:

@@ -35,20 +35,20 @@ _SAVE = "save the log, give it to the maker, then clear it in the BMC"
     tolerates=(system, clock),
     severity="fail",
     tags=("standard", "host", "power", "temperature"),
-    catches="a dead power supply or fan: the node works on, until the next one fails, or runs slowly",
+    catches="a dead power supply or fan: the node works until the next one fails, or runs slowly",
     fix="the BMC's own pages show more; have the part replaced",
 )
 def redfish(
     report: RedfishReport, machine: System | Unknown, now: Clock | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Judge Health, State and LineInputStatus of parts, and open log entries of severity Critical.
+    """The check judges Health, State and LineInputStatus of parts, and open log entries of severity Critical.
 
-    A bad power supply fails if no redundancy is left (its group says so, has fewer good members than it needs, or at
-    most half of the supplies give power), else it warns. An empty bay warns beside supplies of its kind, unless a
-    redundancy group is healthy without it. A fan fails if it is Critical, or stops while others of its kind turn.
-    Entries from before the boot, without a date or in a maker's own form never fail. A host without bmc_address is
-    skipped. Source: DMTF DSP0268, DSP2046 (Health, State, Redundancy, LogEntry); our own figure: a day of tolerance for
-    the BMC's clock and time zone.
+    A bad power supply fails if no redundancy is left; otherwise it warns. No redundancy is left if its group reports so
+    or has fewer good members than it needs, or if at most half of the supplies give power. An empty bay beside supplies
+    of its kind warns, unless its redundancy group is healthy; if the group is critical, it fails. A fan fails if it is
+    Critical, or stops while others of its kind turn. Log entries from before the boot, without a date or in a vendor's
+    own format never fail. Hosts without bmc_address are skipped. Source: DMTF DSP0268, DSP2046 (Health, State,
+    Redundancy, LogEntry); our own figure: a day of tolerance for the BMC's clock and time zone.
     """
     if not report.configured:
         yield NotApplicable("the inventory sets no bmc_address")

@@ -15,7 +15,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix="reset the GPU when idle, or reboot; if the repair stays pending, take the node out of use",
 )
 def repair_pending(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Channel Repair Pending and TPC Repair Pending must be No; drivers before release 550 report neither.
+    """Channel Repair Pending and TPC Repair Pending must be No; drivers before release 550 report neither of them.
 
     Source: NVIDIA NVML API reference, nvmlRepairStatus_t; NVIDIA GPU Memory Error Management (a repair takes effect at
     the next reset of the GPU).

@@ -25,11 +25,12 @@ def roce_priority(
     variables: NcclVariables | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The DSCP of the traffic class is mapped to a priority, and that one is lossless, where the port trusts DSCP.
+    """On a port that trusts DSCP, the DSCP of the traffic class is mapped to a priority, and this one is lossless.
 
-    NCCL_IB_TC of the session comes before the traffic class of the device. A port without a traffic class, or without
-    PFC, is judged by the other nodes only (`roce-settings`). Source: NVIDIA, RoCE configuration (DSCP-based quality of
-    service with PFC); our own figure: it is a warning, because programs may choose a traffic class of their own.
+    If the session sets NCCL_IB_TC, that is the traffic class, otherwise the device's. A port without a traffic class or
+    without PFC is only compared with other nodes, by `roce-settings`. Source: NVIDIA, RoCE configuration (DSCP-based
+    quality of service with PFC); our own figure: it is a warning, because programs may choose a traffic class of their
+    own.
     """
     declared = set(profile.get("nic.rails", ()))
     rails = [port for port in ports if port.device in declared] or list(ports)

@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix="take the node out of use and replace the GPU; a reset does not help, because no spare row is left",
 )
 def row_remap_failed(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Remapping Failure Occurred must be No; a bank of memory without any spare row left is a warning.
+    """Remapping Failure Occurred must be No; a memory bank without a spare row is a warning.
 
     Source: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a remapping failure
     qualifies the card for replacement.

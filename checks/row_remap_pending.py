@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix="reset the GPU when idle, or reboot",
 )
 def row_remap_pending(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Pending must be No; cards before Ampere retire pages instead of remapping rows.
+    """Pending must be No. Cards before Ampere retire pages instead of remapping rows.
 
     Source: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a pending remapping
     takes effect at the next GPU reset.

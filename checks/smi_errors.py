@@ -25,9 +25,9 @@ _MOST_NAMED = 4
     fix="depending on the error: attach the power cables, reboot, or reset the GPU",
 )
 def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """A GPU that answers with errors in place of values is unknown: nothing says what it hides.
+    """If a GPU answers with errors in place of values, the result is unknown. A damaged infoROM only warns.
 
-    One that answers with "GPU requires reset" is judged by recovery-action.
+    The check recovery-action judges a GPU that answers with "GPU requires reset".
 
     Source: the manual page of nvidia-smi, return values 8 (power cables), 10 (interrupts) and 14 (infoROM).
     """

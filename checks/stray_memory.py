@@ -15,12 +15,12 @@ STRAY_MIB = 512
     severity="warn",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     catches="memory that a dead process left behind: the next job runs out of memory on one GPU",
-    fix="fuser -v /dev/nvidia* shows who has the GPU open; if nothing does, reset the GPU",
+    fix="fuser -v /dev/nvidia* shows which processes have the GPU open; if none does, reset the GPU",
 )
 def stray_memory(
     gpus: tuple[Gpu, ...], here: Session, _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """GPUs with a process and those in MIG mode are left out; in a container, nvidia-smi lists no others' processes.
+    """GPUs with a process or in MIG mode are left out. In a container, nvidia-smi may hide processes, so it is skipped.
 
     Source: facebookresearch/gcm, check_nvidia_smi.py (more than 15 MiB in use without a process); nebius/soperator,
     alloc_gpus_busy (a GPU that is given to a job must be free). The limit is our own figure.

@@ -22,10 +22,10 @@ from gpuops.probes.network.ib_subnet import IbSubnet, ib_subnet, rails_with_subn
 def subnet_manager(
     ports: tuple[IbPort, ...], subnets: tuple[IbSubnet, ...], profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """A port with a link that has no LID of a subnet manager (``sm_lid`` 0) waits for one.
+    """A port fails if it has a link, but not the LID of a subnet manager (``sm_lid`` is 0).
 
-    The ports are the rails that the inventory declares, else all InfiniBand ports. Ports without a link are left to
-    `ib-ports`. Source: the kernel's ABI, sysfs-class-infiniband (sm_lid: 0 until a subnet manager set it);
+    The ports are the rails that the inventory declares, else all InfiniBand ports. The check `ib-ports` judges ports
+    without a link. Source: the kernel's ABI, sysfs-class-infiniband (sm_lid: 0 until a subnet manager set it);
     facebookresearch/gcm, check_iblink.py (ports in Init).
     """
     rails = list(rails_with_subnet(ports, subnets, profile.get("nic.rails", ())))

@@ -32,19 +32,19 @@ class _Difference(NamedTuple):
     uses=("nic.rails",),
     severity="fail",
     tags=("quick", "network"),
-    applies_to="three nodes of one profile with InfiniBand rails, and more",
+    applies_to="three or more nodes of one profile with InfiniBand rails",
     catches="a port that left the partition of the job, or is a limited member, so that its packets are dropped",
     fix="add the port's GUID to the partition as a full member (partitions.conf of opensm, or UFM)",
 )
 def subnets_agree(
     nodes: Mapping[str, tuple[tuple[IbPort, ...], tuple[IbSubnet, ...]]], profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Each port has the partition keys that most nodes' ports of that name have, full members where these are full.
+    """Each port has the partition keys of most nodes' ports of that name, and is a full member where they are.
 
-    Two limited members of a partition cannot talk to each other. If no port is a full member of any partition, that is
-    one finding on the fabric, a warning. Several keys are ordinary, and so are other keys that three nodes share, if
-    these are full members: another tenant. A subnet manager that fewer than three nodes have is a warning: they may be
-    plugged into another fabric, or missed that another manager took over. Source: InfiniBand Architecture
+    Two limited members of a partition cannot communicate. If no port is a full member of any partition, that is one
+    warning on the fabric. A port may have additional keys. Other keys that at least three nodes share belong to another
+    tenant, if these nodes are full members. If fewer than three nodes have another subnet manager, that is a warning:
+    they may be plugged into another fabric, or missed that another manager took over. Source: InfiniBand Architecture
     Specification, volume 1, partition keys (membership is the most significant bit); Microsoft Azure, HPC documentation
     (0x800b beside 0x7fff is healthy).
     """

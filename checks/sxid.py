@@ -47,12 +47,12 @@ def sxid(
     loaded: Driver | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """There is one finding per code and NVSwitch; its severity is NVIDIA's action for the code.
+    """There is one finding per code and NVSwitch; its severity follows from NVIDIA's action for the code.
 
-    Source: NVIDIA Fabric Manager User Guide, appendices D.4 to D.6. SXid 20034 is also what the reset of a GPU leaves,
-    so it only warns if all GPUs are in the fabric and all links are up now. If only one GPU has links that are down,
-    or only one fell off the bus, the finding is on that GPU, because a link that failed is one fault. Machines
-    with the NVSwitches outside of the node (NVL72) log none.
+    Source: NVIDIA Fabric Manager User Guide, appendices D.4 to D.6. The reset of a GPU also logs SXid 20034, so it only
+    warns if all GPUs are in the fabric and all links are up now. If exactly one GPU has links that are down, or fell
+    off the bus, the finding is on that GPU, because a failed link is one fault. Machines with the NVSwitches outside
+    the node (NVL72) log no SXid.
     """
     seen: dict[tuple[str, int], list[SXid]] = {}
     for event in log.sxids:

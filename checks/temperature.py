@@ -24,13 +24,14 @@ MEMORY_CELSIUS = 95
     fix_in_common="look at the cooling of these nodes: inlet temperature, fans, coolant",
 )
 def temperature(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
-    """From 80 °C it is a warning; if no margin to the card's own limit is left, a failure.
+    """80 °C and above warns; a GPU that has reached its own limit fails.
 
-    The limit is T.Limit if the card has one (Hopper and later: the degrees that are left), else its slowdown
-    temperature, else 84 °C. Memory at its own limit fails; that of cards that print none warns from 95 °C.
+    The limit is reached if T.Limit, the degrees that are left (Hopper and later), is 0. Other cards have a slowdown
+    temperature; if nvidia-smi prints none, the limit is 84 °C. Memory that has reached its own limit fails; if
+    nvidia-smi prints no such limit, memory warns from 95 °C on.
 
-    Source: NVIDIA nvidia-smi manual page, Temperature (GPU and memory); for 80 and 84 °C:
-    stas00/ml-engineering, compute/accelerator, high accelerator temperature.
+    Source: NVIDIA nvidia-smi manual page, Temperature (GPU and memory); for 80 and 84 °C: stas00/ml-engineering,
+    compute/accelerator, high accelerator temperature.
     """
     for gpu in gpus:
         celsius, margin = gpu.temperature_celsius, _margin(gpu)

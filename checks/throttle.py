@@ -24,7 +24,7 @@ _FIXES = {
     fix_in_common="look at the cooling and the power feed of these nodes",
 )
 def throttle(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
-    """Idle, application clocks, display clocks, sync boost and the software power cap are normal.
+    """Normal reasons for low clocks are idle, application or display clock settings, sync boost and the power cap.
 
     Source: NVIDIA NVML API reference, clocks event reasons. The software thermal slowdown is only a warning, because
     the driver uses it to stay below the limit (leptonai/gpud, hw-slowdown component, fails for hardware reasons only).

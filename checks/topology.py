@@ -23,11 +23,11 @@ Links = dict[tuple[int, int], str]
     fix="restart nvidia-fabricmanager if installed, reset the GPUs; if that does not help, reseat bridge or baseboard",
 )
 def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The matrix is symmetric, and no pair of GPUs is farther apart than ``topology.gpu_pairs``.
+    """nvidia-smi's matrix is symmetric, and no pair of GPUs is farther apart than ``topology.gpu_pairs``.
 
-    Where pairs differ (a cube mesh, or bridges between pairs), the profile lists the links of each GPU with the others,
-    in any order. Source of the values: the profile. Only GPUs that this session sees are judged, except those in MIG
-    mode, which may switch NVLink off. A GPU that is far from several others is reported once, not once per pair.
+    If pairs differ (a cube mesh, or bridges between pairs), the profile lists the links of one GPU to the others, in
+    any order. Source of the values: the profile. Only GPUs that this session sees are judged. GPUs in MIG mode are not,
+    because MIG may switch NVLink off. A GPU that is far from several others is reported once, not once per pair.
     """
     expected = profile["topology.gpu_pairs"]
     words = [expected] if isinstance(expected, str) else expected

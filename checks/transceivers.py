@@ -24,12 +24,12 @@ _BAD_SIGNAL = "bad signal integrity"
 def transceivers(
     by_device: Mapping[str, Transceiver | Unknown], _profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Power of each lit lane within the module's own range and 1 dB, below 75 °C, effective error rate below 1e-12.
+    """Each lit lane's power is within 1 dB of the module's own range; effective error rates are at most 1e-12.
 
-    Bad signal integrity is forgiven below a raw error rate of 1e-7. Error rates count from ten minutes after the
-    counters were cleared. Copper has no power, and lanes without light are unused. Source: scitix/sichek, transceiver
-    component (1 dB, 65 and 75 °C); oracle-quickstart/oci-hpc, check_gpu_setup.py (raw error rate); NVIDIA DCGM,
-    DcgmGPUHardwareLimits.h (1e-12, for NVLink).
+    65 °C warns, 75 °C fails. Bad signal integrity is ignored below a raw error rate of 1e-7. Error rates count from ten
+    minutes after the counters were cleared. Copper cables have no optical power, and lanes without light are unused.
+    Source: scitix/sichek, transceiver component (1 dB, 65 and 75 °C); oracle-quickstart/oci-hpc, check_gpu_setup.py
+    (raw error rate); NVIDIA DCGM, DcgmGPUHardwareLimits.h (1e-12, for NVLink).
     """
     if not by_device:
         yield NotApplicable("there is no RDMA device, or mlxlink (MFT) is not installed")

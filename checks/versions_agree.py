@@ -40,7 +40,7 @@ class _Version(NamedTuple):
     scope="group",
     severity="warn",
     tags=("quick", "host", "gpu", "network"),
-    applies_to="three nodes of one profile, and more",
+    applies_to="three or more nodes of one profile",
     catches="a node that missed an update, got one too early, or came back from repair with another firmware",
     fix="bring it to the version of the other nodes",
 )
@@ -49,9 +49,9 @@ def versions_agree(
 ) -> Iterator[Finding | NotApplicable]:
     """The majority of at least three nodes decides; without a majority, the split is reported and no node is blamed.
 
-    Adapters are compared by board and GPUs by part number, because vendors number the firmware of their boards
-    themselves. Parameters that name a machine's own disks and consoles are not compared. Source of the rule:
-    GoogleCloudPlatform/cluster-health-scanner, config differ.
+    Firmware is compared only between adapters of the same board and GPUs of the same part number, because each vendor
+    numbers it differently. Kernel parameters that name a machine's own disks and consoles are not compared. Source of
+    the rule: GoogleCloudPlatform/cluster-health-scanner, config differ.
     """
     if len(facts) == 1:
         yield NotApplicable("there is no other node of this profile to compare with")

@@ -104,15 +104,15 @@ def xid(
     links: tuple[GpuLinks, ...] | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown]:
-    """There is one finding per code and GPU; severity and remedy are NVIDIA's action for the code.
+    """There is one finding per code and GPU; its severity and fix follow from NVIDIA's action for the code.
 
     Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), entry of each code, and its decoding of the Xids
-    of NVLink. Application errors (Xid 13, 31, 43) do not fail a node. Of several Xids with one cause, the others are
-    information. The log keeps an Xid after the reset that it required, so a GPU that was reset, or whose present state
-    no longer requires a reset, is not reset again. A GPU without an Xid that the log says is off the bus, cannot be
-    initialized or requires a reset counts like one with it. If no GPU asks for a reset now, such a line about a reset
-    is a warning, or information if the driver was loaded again or a GPU has recovered since. If the log does not reach
-    back to boot, the absence of Xids is unknown.
+    of NVLink. Application errors (Xid 13, 31, 43) do not fail a node. If several Xids have one cause, only the cause
+    counts and the others are information. The log keeps an Xid after the reset that it required. So no further reset is
+    asked for if the GPU was reset since, or if its present state no longer requires one. The log may also report
+    without an Xid that a GPU is off the bus, cannot be initialized or requires a reset; that counts like the Xid. If
+    such a line asks for a reset and no GPU does so now, it is a warning, or information if the driver was loaded again
+    or a GPU has recovered since. If the log does not reach back to boot and has no Xid, the result is unknown.
     """
     gpus_by_address = known_gpus(listed, functions, loaded)
     answering = frozenset() if isinstance(listed, Unknown) else frozenset(gpu.address for gpu in listed)

@@ -173,9 +173,10 @@ _NODE_OPTIONS = {
 
 
 def checks() -> Iterator[str]:
-    """Yield every built-in check as ``gpuops checks explain`` describes it."""
+    """Yield every built-in check as ``gpuops checks explain`` describes it, with its sources apart."""
     for check in _BUILT_IN.checks().values():
-        yield from ("", f"### {check.name}", "", check.doc, "")
+        doc = _plain(check.doc)
+        yield from ("", f"### {check.name}", "", " ".join(_SOURCES.sub("", doc).split()), "")
         yield f"- scope: {check.scope}; severity: {check.severity}; tags: {_names(check.tags)}"
         yield f"- judges: {applies_to(check)}"
         yield f"- queries: {_names(probe.name for probe in check.needs)}"
@@ -184,6 +185,7 @@ def checks() -> Iterator[str]:
         yield from [f"- expects: {_names(check.expects)}"] if check.expects else []
         labelled = (("catches", check.catches), ("fix", check.fix), ("fix on many nodes", check.fix_in_common))
         yield from (f"- {label}: {text}" for label, text in labelled if text)
+        yield from (f"- {source[:1].lower()}{source[1:]}" for source in _SOURCES.findall(doc))
 
 
 def catalogue() -> Iterator[str]:
@@ -194,7 +196,7 @@ def catalogue() -> Iterator[str]:
     for name, check in _BUILT_IN.checks().items():
         faults = _names(f"{fault.subject}:{fault.name}" for fault in FAULTS if name in fault.found_by)
         tests = _names(stem for stem, text in texts.items() if f'"{name}"' in text)
-        sources = " ".join(_SOURCES.findall(check.doc)).replace("|", "\\|")
+        sources = " ".join(_SOURCES.findall(_plain(check.doc))).replace("|", "\\|")
         yield f"| `{name}` | {check.level} | {faults or 'none'} | {tests} | {sources} |"
 
 
@@ -295,11 +297,19 @@ def _rate(failed: int, shown: int) -> str:
 
 
 def probes() -> Iterator[str]:
-    """Yield every probe and its question."""
+    """Yield every probe: when it runs, if not always; as whom, if not as the ordinary user; and its question."""
     for name, probe in sorted(_BUILT_IN.probes().items()):
-        root = isinstance(probe.question, Command) and probe.question.become != "never"
-        yield from ("", f"### {name}", "", *(["Runs as root if the ordinary user is refused.", ""] if root else []))
+        become = probe.question.become if isinstance(probe.question, Command) else "never"
+        notes = " ".join(filter(None, (_COSTS.get(probe.cost), _RIGHTS.get(become))))
+        yield from ("", f"### {name}", "", *([notes, ""] if notes else []))
         yield from ("```sh", *_question(probe.question), "```")
+
+
+_COSTS = {"slow": "Slow.", "heavy": "Puts load on the node."}
+_RIGHTS = {
+    "if-refused": "Runs as root if the ordinary user is refused.",
+    "if-possible": "Runs as the ordinary user and, if sudo allows it, as root too.",
+}
 
 
 def _question(question: Question) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""PCIe access control services (ACS) off, so that GPUs and network adapters reach each other directly."""
+"""PCIe access control services (ACS) switched off, so that GPUs and network adapters reach each other directly."""
 
 import re
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Params:
 def acs(_params: Params) -> Plan:
     """Every bridge lets its devices talk directly, now and after every boot.
 
-    A virtual machine cannot set this and is skipped. A node with devices assigned to guests (vfio-pci) is refused:
-    there ACS keeps the guests apart.
+    A virtual machine is skipped, because it cannot change ACS. A node with devices assigned to guests (vfio-pci) is
+    refused, because ACS keeps its guests apart.
     """
     machine, guests = yield (system, Files((_GUESTS,)))
     if isinstance(machine, Unknown):

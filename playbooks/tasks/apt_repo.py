@@ -14,11 +14,12 @@ _UPDATE = ("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any"
 
 @dataclass(frozen=True)
 class Params:
-    """``name`` of the source's file; its ``uris``, ``suites`` and ``components``, as in sources.list(5).
+    """``name`` is the name of the source's file; ``uris``, ``suites`` and ``components`` are as in sources.list(5).
 
-    ``signed_by`` is the key file on the node that must have signed it (task repo_key). ``architectures`` default to all
-    of the node's. ``replaces`` names other files of sources.list.d (``*`` matches anything) for the same repository,
-    which are removed, because apt refuses two that name different keys. ``state`` is present or absent.
+    ``signed_by`` is the file on the node with the key that must have signed the repository (task repo_key).
+    ``architectures`` default to all of the node's. ``replaces`` names other files of sources.list.d (``*`` matches
+    anything) for the same repository, which are removed, because apt refuses two that name different keys. ``state`` is
+    present or absent.
     """
 
     name: str

@@ -22,10 +22,10 @@ sync "$draft" && mv -fT -- "$draft" "$file" || exit
 
 @dataclass(frozen=True)
 class Params:
-    """``path`` on the node, the ``sha256`` of its content, and the ``words`` that print it, with ``stdin``.
+    """``path`` on the node, the ``sha256`` of its content, and the command (``words``, ``stdin``) that prints it.
 
-    ``title`` describes the change to a person. ``seconds`` is the time limit; ``detach`` lets it outlive a lost
-    connection.
+    ``title`` describes the change to a person. ``seconds`` is the time limit; ``detach`` lets the command outlive a
+    lost connection.
     """
 
     path: NodePath

@@ -9,9 +9,10 @@ from gpuops import Command, Failed, Plan, task
 
 @dataclass(frozen=True)
 class Params:
-    """``words`` must exit with one of ``exits`` and print what the regular expression ``prints`` matches.
+    """The command ``words`` must exit with one of ``exits`` and print what the regular expression ``prints`` matches.
 
-    ``message`` is reported otherwise. Without words the step always fails: its ``when`` decides whether it runs.
+    Otherwise the step fails with ``message``. Without ``words`` it always fails, so use ``when`` to decide whether it
+    runs.
     """
 
     message: str
@@ -31,7 +32,7 @@ class Params:
 
 @task
 def assert_(params: Params) -> Plan:
-    """Nothing is changed. A question that the node cannot answer fails the step."""
+    """Nothing is changed. If the node cannot answer, the step fails."""
     if not params.words:
         yield Failed(params.message)
     answer = yield Command(params.words, timeout_seconds=params.seconds, become=params.become)

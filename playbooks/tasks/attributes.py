@@ -8,7 +8,7 @@ from gpuops import Change, Command, Later, Mode, NodePath, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``path`` on the node, its ``mode``, ``owner`` and ``group``. ``found`` is an earlier result of the task stat."""
+    """``path`` on the node, its ``mode``, ``owner`` and ``group``; ``found`` is an earlier result of the task stat."""
 
     path: NodePath
     mode: Mode = "0644"

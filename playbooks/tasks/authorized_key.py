@@ -19,7 +19,7 @@ cat >|"$draft" && sync "$draft" && mv -fT -- "$draft" authorized_keys || exit
 
 @dataclass(frozen=True)
 class Params:
-    """``user`` of the node and the ``key``, one line as in authorized_keys, optionally with options before it.
+    """``user`` of the node and the ``key``: one line as in authorized_keys, optionally with options before the key.
 
     ``state`` is present or absent.
     """

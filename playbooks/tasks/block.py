@@ -10,9 +10,9 @@ from gpuops import Failed, Mode, NodePath, Plan, task, use
 class Params:
     """``content`` in the file ``path``, between the markers ``# BEGIN name`` and ``# END name``.
 
-    ``comment`` starts a comment in that file. An existing file keeps its mode and owner; a new one gets ``mode``,
-    ``owner`` and ``group``. ``validate`` is a command that must accept the new file; the file's name is appended to it.
-    ``state`` is present or absent.
+    ``comment`` is what starts a comment in that file. An existing file keeps its mode and owner; a new one gets
+    ``mode``, ``owner`` and ``group``. ``validate`` is a command that must accept the new file; the file's name is
+    appended to it. ``state`` is present or absent.
     """
 
     path: NodePath
@@ -45,7 +45,7 @@ class Params:
 
 @task
 def block(params: Params) -> Plan:
-    """A new block is appended; an existing one stays in its place. No other line changes."""
+    """A new block is appended; an existing block stays in its place. No other line changes."""
     file = yield from use("read", path=params.path)
     old = file["lines"] if file else []
     places = [at for at, one in enumerate(old) if one in params.marks]

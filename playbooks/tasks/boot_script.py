@@ -1,4 +1,4 @@
-"""A script that root runs at every boot, and now if it has not run since: for settings that the kernel forgets."""
+"""A script that root runs at every boot, and now if it has not run since the boot; for settings that do not persist."""
 
 import hashlib
 import re
@@ -25,10 +25,11 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class Params:
-    """``name`` gives the unit its name, gpuops-NAME; ``about`` describes the ``script`` (for sh) in a few words.
+    """The unit is called gpuops-NAME after ``name``; ``about`` describes the ``script`` (for sh) in a few words.
 
-    The unit starts after those of ``after`` and before those of ``before``. ``due`` runs the script although it ran
-    since the boot, because its settings were changed. ``at_boot_only`` leaves it to the caller when it runs now.
+    The unit starts after the units in ``after`` and before those in ``before``. ``due`` runs the script again although
+    it ran since the boot, because something changed its settings. ``at_boot_only`` never runs the script now; the
+    caller does that.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Params:
 def boot_script(params: Params) -> Plan:
     """The script ends at the first command that fails.
 
-    /run/gpuops-boot records which scripts completed since the boot. ``register`` keeps the script's path.
+    /run/gpuops-boot records which scripts have completed since the boot. ``register`` keeps the script's path.
     """
     path, ran = f"/usr/local/lib/gpuops/{params.name}.sh", f"{_RAN}/{params.name}"
     mark = hashlib.sha256(params.script.encode()).hexdigest()

@@ -10,10 +10,10 @@ from gpuops import Change, Command, Completed, Failed, Plan, task
 class Params:
     """``words`` are the program and its arguments; use ``["sh", "-c", "…"]`` for a shell.
 
-    One guard must decide when there is nothing to do: the file ``creates`` exists, the file ``removes`` does not,
-    ``unless`` (words) exits with 0, ``only_if`` does not. Or the command is ``read_only``: it runs in check mode too,
-    and is never a change; ``register`` keeps its ``out``, ``err`` and ``exit``. Or it is run ``always``: once per run,
-    and never again if it is unknown whether it ran. ``exits`` are the exit codes that mean success.
+    Set exactly one of these guards. There is nothing to do if the file ``creates`` exists, the file ``removes`` does
+    not, the command ``unless`` exits with 0, or ``only_if`` does not. A command that is ``read_only`` runs in check
+    mode too, and is never a change; ``register`` keeps its ``out``, ``err`` and ``exit``. ``always`` runs the command
+    once per run, and never again if it is unknown whether it ran. ``exits`` are the exit codes that mean success.
     """
 
     words: tuple[str, ...]

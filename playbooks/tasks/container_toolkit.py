@@ -19,7 +19,7 @@ _CONTAINERD = "/etc/containerd/conf.d/99-nvidia.toml"
 class Params:
     """``version`` of the toolkit (1.18.0 or later), and the ``engines`` that use it.
 
-    ``is_default`` gives every container in docker the GPUs that it requests, without ``--runtime``.
+    ``is_default`` makes NVIDIA's runtime docker's default, so that containers need no ``--runtime`` to get GPUs.
     """
 
     version: str

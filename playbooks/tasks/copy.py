@@ -13,10 +13,10 @@ _LIMIT_MIB = 16
 
 @dataclass(frozen=True)
 class Params:
-    """``src``, a file next to the playbook, to ``path`` on the node with ``mode``, ``owner`` and ``group``.
+    """``src`` is a file next to the playbook; its copy at ``path`` on the node has ``mode``, ``owner`` and ``group``.
 
-    ``validate`` is a command that must accept the new file (text only); the file's name is appended to it. A ``secret``
-    is neither shown nor written into the journal.
+    ``validate`` is a command that must accept the new file (text only); the file's name is appended to it. With
+    ``secret``, the content is neither shown nor written to the journal.
     """
 
     src: Path
@@ -49,7 +49,7 @@ class Params:
 
 @task
 def copy(params: Params) -> Plan:
-    """Text is compared and shown line by line, other content by its SHA-256."""
+    """Text is compared and shown line by line, other content only as its SHA-256."""
     place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
     if params.text is not None:
         content = {"secret": Secret(params.text)} if params.secret else {"content": params.text}

@@ -10,7 +10,7 @@ _FOLDER = "/sys/devices/system/cpu/cpu*/cpufreq"
 
 @dataclass(frozen=True)
 class Params:
-    """``governor`` of Linux; performance keeps the clock high."""
+    """``governor`` of Linux; performance keeps the clocks high."""
 
     governor: str = "performance"
 

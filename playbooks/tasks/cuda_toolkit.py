@@ -30,7 +30,7 @@ class Params:
 
 @task
 def cuda_toolkit(params: Params) -> Plan:
-    """A toolkit newer than the loaded driver is refused, because programs that are compiled at start-up would fail."""
+    """A toolkit newer than the loaded driver is refused: programs that compile code when they start would fail."""
     name = f"cuda-toolkit-{params.version.replace('.', '-')}"
     report = yield smi
     newest = None if isinstance(report, Unknown) else report.cuda_version

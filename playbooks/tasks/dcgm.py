@@ -12,7 +12,7 @@ _NAME = "datacenter-gpu-manager"
 class Params:
     """``version`` of DCGM, 4 or later (4.6.0), for the driver's major versions of CUDA in ``cuda``.
 
-    Volta with a driver of branch 580 needs both: ``["12", "13"]``.
+    Volta GPUs with a driver of branch 580 need both: ``["12", "13"]``.
     """
 
     version: str

@@ -1,4 +1,4 @@
-"""A kernel module that DKMS built for the running kernel. Nothing is changed: packages build it."""
+"""A kernel module that DKMS built for the running kernel. Nothing is changed, because packages build it."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _LOG = 'for log in /var/lib/dkms/"$1"/*/build/make.log; do tail -n 200 -- "$log"
 
 @dataclass(frozen=True)
 class Params:
-    """The ``module`` in DKMS' spelling, and its ``version``; any version if it is not set."""
+    """The ``module`` in DKMS's spelling, and its ``version``; without it, any version is accepted."""
 
     module: str
     version: str = ""
@@ -19,9 +19,9 @@ class Params:
 
 @task
 def dkms(params: Params) -> Plan:
-    """DKMS has built the module: a package may install successfully although its module failed to build.
+    """DKMS has built the module. Without this task, a package may install although its module failed to build.
 
-    A failure reports the compiler's error.
+    If the build failed, the compiler's error is reported.
     """
     machine = yield system
     if isinstance(machine, Unknown):

@@ -13,10 +13,11 @@ _FOLDER = "/etc/yum.repos.d"
 class Params:
     """``name`` is the repository's id and its file's name; ``baseurl`` and ``gpgkey`` are as in dnf.conf(5).
 
-    ``gpgkey`` is a URL, ``file:///…`` for a key that the task repo_key installed. ``signed`` are its packages, the list
-    of them (which contains their checksums), or both. ``exclude`` are packages that it must never provide. ``replaces``
-    names other files of yum.repos.d (``*`` matches anything) for the same repository, which are removed, because they
-    would provide the excluded packages. ``state`` is present or absent.
+    ``gpgkey`` is a URL, ``file:///…`` for a key that the task repo_key installed. ``signed`` states what must be
+    signed: the packages, the list of them (which contains their checksums), or both. ``exclude`` names packages that
+    the repository must never provide. ``replaces`` names other files of yum.repos.d (``*`` matches anything) for the
+    same repository, which are removed, because they would provide the excluded packages. ``state`` is present or
+    absent.
     """
 
     name: str
@@ -60,8 +61,8 @@ class Params:
 def dnf_repo(params: Params) -> Plan:
     """The file exists; dnf reads a new repository by itself and imports its key.
 
-    For a signed list, this task imports the key and reads the list. Tested with dnf 4.14 on Debian, not on a real RHEL
-    or Rocky.
+    If the list of packages is signed, this task imports the key and reads the list. Tested with dnf 4.14 on Debian, not
+    on a real RHEL or Rocky.
     """
     content = None if params.state == "absent" else params.content
     path = f"{_FOLDER}/{params.name}.repo"

@@ -14,9 +14,9 @@ exec wget -nv -O- --tries=3 --connect-timeout=20 "$1"
 
 @dataclass(frozen=True)
 class Params:
-    """``url`` to ``path`` on the node, with this ``sha256``, ``mode``, ``owner`` and ``group``.
+    """The file at ``url`` is saved to ``path`` on the node, with this ``sha256``, ``mode``, ``owner`` and ``group``.
 
-    ``seconds`` is the time limit; ``detach`` lets it outlive a lost connection.
+    ``seconds`` is the time limit; ``detach`` lets the download outlive a lost connection.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""The fabric manager, which initializes the NVSwitches; it runs only on nodes that have some."""
+"""The fabric manager, which initializes the NVSwitches, on nodes that have NVSwitches."""
 
 import re
 from dataclasses import dataclass

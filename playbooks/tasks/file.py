@@ -24,9 +24,9 @@ sync "$draft" && mv -fT -- "$draft" "$file" || exit
 class Params:
     """``path`` on the node, its ``content`` (or ``secret`` content), ``mode``, ``owner`` and ``group``.
 
-    Without content only the mode and the owner are set; with ``keep``, an existing file keeps both. ``validate`` is a
-    command that must accept the new file before it is installed; the file's name is appended to it. ``state`` is
-    present or absent.
+    Without ``content``, only the mode and the owner are set. With ``keep``, an existing file keeps its mode and owner.
+    ``validate`` is a command that must accept the new file before it is installed; the file's name is appended to it.
+    ``state`` is present or absent.
     """
 
     path: NodePath

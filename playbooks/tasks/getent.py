@@ -10,7 +10,7 @@ _FIELDS = {"passwd": 7, "group": 4}
 
 @dataclass(frozen=True)
 class Params:
-    """The ``name`` in the ``database``."""
+    """``name`` of the entry in the ``database``."""
 
     database: Literal["passwd", "group"]
     name: str

@@ -1,4 +1,4 @@
-"""A command with exclusive use of the GPUs; ``gpu_reset`` and the slices of ``gpu_settings`` use it."""
+"""A command that needs the GPUs for itself; ``gpu_reset`` and the slices of ``gpu_settings`` use it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -41,7 +41,7 @@ exit $ended
 
 @dataclass(frozen=True)
 class Params:
-    """``words`` are the command, which root runs; ``title``, ``before`` and ``after`` describe it to a person.
+    """``words`` are the command, which runs as root; ``title``, ``before`` and ``after`` describe it to a person.
 
     ``kind`` decides what happens if it is planned again: a state must take effect, an act is done once per run.
     """
@@ -55,7 +55,7 @@ class Params:
 
 @task
 def gpu_exclusive(params: Params) -> Plan:
-    """The services that hold the driver open are stopped in order, and always started again.
+    """The services that hold the driver open are stopped, in order, and started again whatever the command does.
 
     A node whose GPUs are in use is left alone.
     """

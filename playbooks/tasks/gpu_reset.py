@@ -17,7 +17,7 @@ _BRIDGE = "0680"
 class Params:
     """``reason`` is recorded and shown. ``gpus`` are indices; empty means all GPUs.
 
-    ``if_pending`` resets only GPUs on which a row remapping or a page retirement waits for a reset.
+    ``if_pending`` resets only GPUs with a row remapping or a page retirement that is pending until a reset.
     """
 
     reason: str
@@ -27,7 +27,7 @@ class Params:
 
 @task
 def gpu_reset(params: Params) -> Plan:
-    """The GPUs are reset; services that hold the driver open are stopped for it, and a node with jobs is left alone.
+    """The GPUs are reset. Services that hold the driver open are stopped meanwhile; a node with jobs is left alone.
 
     On a baseboard with NVSwitches of the Ampere or Hopper generation all GPUs are reset together. A GPU that fell off
     the bus, or a driver that does not answer, needs a reboot. Source: NVIDIA, nvidia-smi manual page, --gpu-reset.

@@ -44,11 +44,11 @@ done
 
 @dataclass(frozen=True)
 class Params:
-    """``ecc`` and ``mig`` mode, on or off; ``compute_mode``; ``power_limit_watts`` of each GPU.
+    """``ecc`` and ``mig`` switch these modes on or off; ``compute_mode`` and ``power_limit_watts`` apply to each GPU.
 
-    ``clocks_mhz`` and ``memory_clocks_mhz`` lock the clocks between two values, lowest and highest. ``mig_slices`` are
+    ``clocks_mhz`` and ``memory_clocks_mhz`` lock the clocks between a lowest and a highest value. ``mig_slices`` are
     the profiles (``nvidia-smi mig -lgip``) into which each GPU is partitioned, the largest first: ``[3g.40gb,
-    2g.20gb]``. Settings that are not set stay as they are.
+    2g.20gb]``. Parameters that are not set leave the GPU's setting as it is.
     """
 
     ecc: bool | None = None
@@ -86,9 +86,10 @@ class Params:
 def gpu_settings(params: Params) -> Plan:
     """The GPU stores ECC and MIG mode, which apply at once or after a reboot; the rest is set at every boot.
 
-    Clocks that another program unlocked are not noticed, because nvidia-smi does not report them. A power limit that a
-    GPU does not allow is refused. MIG mode and slices change only while the GPUs are not in use. What assigns slices
-    (the device plugin of Kubernetes) reads them when it starts: notify a handler.
+    Clocks that another program unlocked go unnoticed, because nvidia-smi does not report locked clocks. A power limit
+    that a GPU does not allow is refused. MIG mode and slices change only while the GPUs are not in use. The program
+    that assigns slices, such as the device plugin of Kubernetes, reads them when it starts, so notify a handler that
+    restarts it.
     """
     if params == Params():
         return

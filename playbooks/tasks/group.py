@@ -27,7 +27,7 @@ class Params:
 
 @task
 def group(params: Params) -> Plan:
-    """A group with another number is a failure, because files would change their group."""
+    """A group that exists with another number is a failure, because its files would belong to another group."""
     fields = yield from use("getent", database="group", name=params.name)
     if params.state == "absent":
         if fields:

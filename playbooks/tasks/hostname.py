@@ -11,7 +11,7 @@ _NOW = "/proc/sys/kernel/hostname"
 
 @dataclass(frozen=True)
 class Params:
-    """``name``; the default is the node's name in the inventory."""
+    """``name`` of the host; the default is the node's name in the inventory."""
 
     name: str = ""
 

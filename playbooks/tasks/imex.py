@@ -13,7 +13,7 @@ _NODES = "/etc/nvidia-imex/nodes_config.cfg"
 class Params:
     """``version``, identical to the driver's; ``nodes`` are the addresses of all nodes of the domain.
 
-    The list must be the same, in the same order, on each of them.
+    The list must have the same order on all nodes.
     """
 
     version: str
@@ -27,7 +27,7 @@ class Params:
 
 @task
 def imex(params: Params) -> Plan:
-    """IMEX runs with a driver of exactly the same version. A new list of nodes needs a restart: notify a handler."""
+    """IMEX runs, with a driver of exactly the same version. A new list of nodes needs a restart: notify a handler."""
     dpkg = yield Command(("dpkg-query", "--version"))
     # makes its device files; RHEL's drivers include that (NVIDIA/gpu-driver-container)
     names = ["nvidia-imex"] if dpkg.missing else ["nvidia-imex", "nvidia-modprobe"]

@@ -14,7 +14,7 @@ _TOOLS = {
 
 @dataclass(frozen=True)
 class Params:
-    """``files`` on the node that the image must contain; ``due`` if one of them is about to change."""
+    """``files`` on the node that the image must contain; set ``due`` if one of them is about to change."""
 
     files: tuple[str, ...]
     due: bool = False
@@ -22,7 +22,7 @@ class Params:
 
 @task
 def initramfs(params: Params) -> Plan:
-    """The image of the running kernel is newer than each of the files; otherwise all images are rebuilt.
+    """If the image of the running kernel is older than one of the files, all images are rebuilt.
 
     A node that boots without an initramfs is skipped.
     """

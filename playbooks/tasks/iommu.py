@@ -18,7 +18,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Params:
-    """``mode``: passthrough, in which devices use physical addresses and guests can still be assigned some; or off."""
+    """``mode`` is passthrough (devices use physical addresses, and can still be assigned to guests) or off."""
 
     mode: Literal["passthrough", "off"] = "passthrough"
 

@@ -23,7 +23,7 @@ done
 class Params:
     """``add`` are words as written (``iommu=pt``); ``remove`` removes words, or names with any value.
 
-    ``name`` is that of the drop-in, ``/etc/default/grub.d/90-NAME.cfg`` on Debian and Ubuntu.
+    On Debian and Ubuntu, ``name`` is the NAME of the drop-in ``/etc/default/grub.d/90-NAME.cfg``.
     """
 
     add: tuple[str, ...] = ()
@@ -47,9 +47,9 @@ class Params:
 
 @task
 def kernel_cmdline(params: Params) -> Plan:
-    """The node boots with the parameters next time; if it runs without them now, the task reboot_required records it.
+    """The parameters apply at the next boot; if the node runs without them now, the task reboot_required records it.
 
-    Debian and Ubuntu use a drop-in for grub, RHEL and Rocky use grubby (not tested on a real one).
+    Debian and Ubuntu use a drop-in for grub, RHEL and Rocky use grubby, which was not tested on a real one.
     """
     entries = yield Command(("grubby", "--info=ALL"), timeout_seconds=60, become="if-refused")
     yield from (_with_grub(params) if entries.missing else _with_grubby(params, entries.out))

@@ -1,4 +1,4 @@
-"""The headers of the running kernel and of later ones, which modules are built with."""
+"""The headers of the running kernel and of later ones, with which kernel modules are built."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from gpuops.probes.host.system import system
 
 @dataclass(frozen=True)
 class Params:
-    """No parameters: the node knows its kernel."""
+    """No parameters."""
 
 
 @task
@@ -17,7 +17,7 @@ def kernel_headers(_params: Params) -> Plan:
     """The headers match the running kernel; on Debian and Ubuntu, the meta package brings those of new kernels.
 
     On RHEL and Rocky the package is kernel-devel. If no repository has the headers any more, update the kernel, reboot,
-    and run this again. Not tested on a real RHEL or Rocky.
+    and run the playbook again. Not tested on a real RHEL or Rocky.
     """
     machine, images = yield (
         system,

@@ -12,7 +12,7 @@ from gpuops import Change, Command, Files, Later, Plan, read_files, task, use
 class Params:
     """``name`` of the module, its ``options``, and its ``state``: loaded, or blacklisted.
 
-    ``at_boot`` loads it at every boot; set it to false if a device loads its own module.
+    ``at_boot`` loads the module at every boot; set it to false if a device loads its own module.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Params:
 def kernel_module(params: Params) -> Plan:
     """The module is in the desired state; if modprobe.d changes, the initramfs is rebuilt.
 
-    If a module is loaded although it is blacklisted, or loaded with other options, only a reboot helps: the task
-    reboot_required records it.
+    A module that is loaded although it is blacklisted, or with other options, needs a reboot; the task reboot_required
+    records it.
     """
     place = f"/sys/module/{params.kernel_name}"
     answer = yield Files((params.conf, place, f"{place}/parameters/*"))

@@ -22,7 +22,7 @@ class Params:
     """``domain`` (a user, ``@group``, or ``*`` for all but root), ``item``, ``type`` and ``value`` of limits.conf(5).
 
     ``value`` is a number, in KiB if the item is memory, or unlimited. Limits of users do not apply to services, so each
-    of ``units`` gets a drop-in. ``file`` contains the limit of users.
+    systemd unit in ``units`` gets a drop-in. ``file`` is where the limit of users is written.
     """
 
     domain: str
@@ -45,7 +45,7 @@ class Params:
 
 @task
 def limits(params: Params) -> Plan:
-    """The limit applies to later logins, and to a unit at its next start: notify a handler that restarts it."""
+    """The limit applies to new logins. It applies to a unit at its next start: notify a handler that restarts it."""
     kind = {"soft": "soft", "hard": "hard", "both": "(soft|hard|-)"}[params.type]
     word = "-" if params.type == "both" else params.type
     yield from use(

@@ -9,11 +9,12 @@ from gpuops import Mode, NodePath, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``line`` in the file ``path``, in place of those that the regular expression ``match`` finds.
+    """``line`` in the file ``path``, in place of the lines that the regular expression ``match`` finds.
 
-    If none match, it is added after the last line that ``after`` matches, else at the end. ``state`` absent removes
-    ``line`` and what ``match`` finds. An existing file keeps its mode and owner; a new one gets ``mode``, ``owner`` and
-    ``group``. ``validate`` is a command that must accept the new file; the file's name is appended to it.
+    If ``match`` finds none, the line is added after the last one that ``after`` finds, or else at the end. ``state``
+    absent removes ``line`` and the lines that ``match`` finds. An existing file keeps its mode and owner; a new one
+    gets ``mode``, ``owner`` and ``group``. ``validate`` is a command that must accept the new file; the file's name is
+    appended to it.
     """
 
     path: NodePath

@@ -12,7 +12,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Params:
-    """``src`` of the type ``fstype`` on ``path``, with these ``options``, as in fstab(5).
+    """``src`` is mounted on ``path``, as the type ``fstype`` with these ``options``, all as in fstab(5).
 
     ``state`` is mounted, present (in fstab, mounted or not) or absent (neither).
     """
@@ -36,10 +36,9 @@ class Params:
 
 @task
 def mount(params: Params) -> Plan:
-    """Other lines of fstab stay. Another source that is mounted on the path is a failure.
+    """Other lines of fstab stay. It is a failure if another source is mounted on the path.
 
-    Other options take effect at the next mount: the file system may be in use, and many options cannot change while it
-    is mounted.
+    Changed options take effect at the next mount, because many options cannot change while the file system is mounted.
     """
     answer = yield Files((_MOUNTS,), limit_bytes=1024 * 1024)
     now = _mounted(read_files(answer.out).get(_MOUNTS, ""), params.path)

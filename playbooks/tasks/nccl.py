@@ -13,9 +13,9 @@ _CONF = "/etc/nccl.conf"
 class Params:
     """``version`` of NCCL (2.28.9), built for the version ``cuda`` of CUDA (13.0).
 
-    ``headers`` installs what programs are compiled with. ``settings`` are NCCL's variables (``NCCL_IB_HCA: mlx5``) for
-    every job on the node, unless the job overrides them; by default /etc/nccl.conf stays as it is. Containers and
-    Python wheels bring an NCCL of their own, which reads that file too if it is visible there.
+    ``headers`` also installs the headers that programs are compiled with. ``settings`` are NCCL's variables
+    (``NCCL_IB_HCA: mlx5``) for every job on the node, unless the job overrides them; without them, /etc/nccl.conf stays
+    as it is. Containers and Python wheels bring an NCCL of their own; it reads that file too if it is visible to it.
     """
 
     version: str
@@ -34,7 +34,7 @@ class Params:
 
 @task
 def nccl(params: Params) -> Plan:
-    """The packages are built for exactly this CUDA, and held."""
+    """The packages are those for exactly this version of CUDA, and are held."""
     debian = yield Command(("dpkg-query", "--version"))
     names = ("libnccl", "libnccl-devel") if debian.missing else ("libnccl2", "libnccl-dev")
     chosen = names if params.headers else names[:1]

@@ -27,10 +27,10 @@ _LAST_FOR_VOLTA, _FIRST_OPEN_ONLY = 580, 615  # NVIDIA's driver installation gui
 class Params:
     """``version`` of the driver, branch 580 or later, as three numbers (580.126.20).
 
-    ``modules`` are the open kernel modules (Turing and later; the only ones for Blackwell and for branches from 615),
-    or the proprietary ones (the only ones for Volta and earlier, up to branch 580). ``origin`` is NVIDIA's CUDA
-    repository, or the distribution: Ubuntu's own server packages, whose modules are signed for Secure Boot.
-    ``compute_only`` omits the graphics packages. ``options`` are those of the module, ``NVreg_…``.
+    ``modules`` selects the kernel modules. Open ones are for Turing and later, and the only ones for Blackwell and for
+    branches from 615 on. Proprietary ones are the only ones for Volta and earlier, up to branch 580. ``origin`` is cuda
+    for NVIDIA's CUDA repository, or distribution for Ubuntu's own server packages, whose modules are signed for Secure
+    Boot. ``compute_only`` omits the graphics packages. ``options`` are options of the module (``NVreg_…``).
     """
 
     version: str
@@ -64,11 +64,11 @@ class Params:
 def nvidia_driver(params: Params) -> Plan:
     """All packages of the installed version change together, including the fabric manager; nouveau is blacklisted.
 
-    The packages are pinned and held. The module must be built, and signed if Secure Boot requires it. A node that runs
-    another driver than the installed one records that it needs a reboot: see the task reboot.
+    The packages are pinned and held. The module must be built, and signed if Secure Boot requires it. If the node runs
+    another driver than the installed one, it is recorded that it needs a reboot: see the task reboot.
 
     On Debian the component contrib must be enabled (task apt_repo). On RHEL and Rocky dkms comes from EPEL, which must
-    be configured (task dnf_repo); neither is tested on a real one.
+    be configured (task dnf_repo); neither was tested on a real one.
     """
     machine, functions, files = yield (system, gpu_functions, Files((_RUNFILE, _CONF, _SHOWN)))
     if isinstance(machine, Unknown):

@@ -58,11 +58,11 @@ _DEBIAN_WORDS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Params:
-    """The repository: ``name``; DOCA has one for each ``version``.
+    """``name`` of the repository; DOCA has one for each ``version``.
 
-    ``url`` is that of a mirror with NVIDIA's layout. ``fingerprint`` is that of its key: those of CUDA and the
-    container toolkit are built in, look up that of DOCA. ``state`` is present, absent or offered, which only fetches
-    the key and changes nothing.
+    ``url`` is a mirror with NVIDIA's layout. ``fingerprint`` is the fingerprint of its key. It is built in for CUDA and
+    the container toolkit; look it up for DOCA. ``state`` is present, absent or offered, which only fetches the key and
+    changes nothing.
     """
 
     name: Literal["cuda", "container-toolkit", "doca"]
@@ -76,7 +76,7 @@ class Params:
 def nvidia_repo(params: Params) -> Plan:
     """The repository is configured, on Ubuntu 22.04 and 24.04, Debian 12, RHEL and Rocky 8 and 9.
 
-    RHEL and Rocky are not tested on a real one. The key is verified by its fingerprint. Older sources of the same
+    RHEL and Rocky were not tested on real machines. The key is verified by its fingerprint. Older sources of the same
     repository are removed, because apt refuses two that name different keys.
     """
     machine, processor = yield (system, Command(("uname", "-m")))

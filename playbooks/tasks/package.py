@@ -86,8 +86,8 @@ class Params:
     """``names`` at any version, and ``versions`` as ``{name: version}``, exactly; ``state`` is present or absent.
 
     Changes that would remove another package are refused, unless ``allow_remove`` names it. ``allow_downgrade`` lets an
-    older version replace a newer one, ``change_held`` lets held packages change. All go in one transaction, which
-    outlives a lost connection if the node runs systemd, unless ``detach`` is false.
+    older version replace a newer one; ``change_held`` lets held packages change. All packages change in one
+    transaction. If the node runs systemd, the transaction outlives a lost connection, unless ``detach`` is false.
     """
 
     names: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Params:
 def package(params: Params) -> Plan:
     """The packages are installed or removed, through apt on Debian and Ubuntu, through dnf on RHEL and Rocky.
 
-    The lists are read again if they do not offer what is needed. A dpkg that was interrupted is completed first.
+    The package lists are read again if they lack what is needed. An interrupted run of dpkg is completed first.
     """
     names = (*params.names, *params.versions)
     debian, red_hat, unfinished, updates = yield (

@@ -32,7 +32,7 @@ class Params:
 def package_hold(params: Params) -> Plan:
     """The packages are on hold through apt-mark on Debian and Ubuntu, through dnf's versionlock on RHEL and Rocky.
 
-    The versionlock plugin is installed. A lock of dnf names a version and is renewed if another one is installed.
+    The versionlock plugin is installed. A lock of dnf names a version, and is renewed if another version is installed.
     Tested with dnf 4.14 on Debian, not on a real RHEL or Rocky.
     """
     debian, held, red_hat, locks = yield (

@@ -24,7 +24,7 @@ class Params:
 def package_set(params: Params) -> Plan:
     """All packages change in one transaction, up or down, and are held afterwards.
 
-    ``register`` keeps whether all had their version already.
+    ``register`` keeps true if all packages had this version already.
     """
     debian, red_hat, offered = yield (
         Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\t${Version}\n", "--", *params.names)),

@@ -9,7 +9,7 @@ _AFTER_OPENIBD = "[Service]\nExecStartPost=-/sbin/modprobe nvidia-peermem\n"
 
 @dataclass(frozen=True)
 class Params:
-    """``openibd`` loads the module again after DOCA's service; otherwise a failed first attempt is not repeated."""
+    """``openibd`` also loads the module after DOCA's service; without it, a failed first attempt is not repeated."""
 
     openibd: bool = False
 
@@ -18,8 +18,9 @@ class Params:
 def peermem(params: Params) -> Plan:
     """The module is loaded, now and after every boot; its predecessor nv_peer_mem, which conflicts, is removed.
 
-    The open kernel modules with Linux 5.12 or later do not need it (task rdma). It needs DOCA, installed before the
-    driver: with the kernel's own stack it cannot be loaded ("Invalid argument", "Unknown symbol").
+    With the open kernel modules and Linux 5.12 or later, nvidia_peermem is not needed (task rdma). It needs DOCA,
+    installed before the driver; with the kernel's own RDMA stack it cannot be loaded ("Invalid argument", "Unknown
+    symbol").
     """
     yield from use("package", names=["nvidia-peer-memory", "nvidia-peer-memory-dkms"], state="absent")
     if params.openibd:

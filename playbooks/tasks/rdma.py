@@ -23,9 +23,9 @@ RestartSec=5
 
 @dataclass(frozen=True)
 class Params:
-    """``stack`` is inbox or doca. inbox suffices with open kernel modules of the GPU driver and Linux 5.12 (DMA-BUF).
+    """``stack`` is inbox or doca. inbox is enough with the GPU driver's open kernel modules and Linux 5.12 (DMA-BUF).
 
-    doca is for nvidia_peermem, SHARP and the newest adapters: its ``packages`` come from NVIDIA's repository (task
+    doca is for nvidia_peermem, SHARP and the newest adapters. Its ``packages`` come from NVIDIA's repository (task
     nvidia_repo), and its kernel modules are built on the node.
     """
 
@@ -37,8 +37,8 @@ class Params:
 def rdma(params: Params) -> Plan:
     """Programs can use the adapters, now and after every boot; firmware stays, and no subnet manager is started.
 
-    Install DOCA before the GPU driver, whose nvidia_peermem is built for it. It is loaded at the next boot, because
-    loading it could take down the network of this very connection. An older MLNX_OFED must be removed first.
+    Install DOCA before the GPU driver, because the driver's nvidia_peermem is built for it. DOCA's modules are loaded
+    at the next boot, because loading them now could break this connection. An older MLNX_OFED must be removed first.
     """
     dpkg, ofed = yield (Command(("dpkg-query", "--version")), Command(("ofed_info", "-s")))
     if params.stack == "inbox":

@@ -16,7 +16,7 @@ class Params:
 def read(params: Params) -> Plan:
     """``register`` keeps its ``content``, its ``lines`` and the keys of the task stat, or none if it does not exist.
 
-    Anything but a regular file of UTF-8 text is a failure, so that no task edits a file that it cannot read completely.
+    Anything but a regular file of UTF-8 text is a failure, so that no task edits a file that it cannot read in full.
     """
     stat = yield from use("stat", path=params.path, reads="text")
     if stat and stat["kind"] != "file":

@@ -17,7 +17,7 @@ class Params:
 
 @task
 def reboot(params: Params) -> Plan:
-    """The node is back if it answers with a new boot ID; one that merely answers may not have gone down yet.
+    """The node is back when it answers with a new boot ID; before that, it may not have gone down yet.
 
     A node requests a reboot with /run/reboot-required (Debian, Ubuntu) or through needs-restarting -r (RHEL, Rocky).
     """

@@ -19,10 +19,10 @@ _PRIMARY_KEY = 6  # the packet's tag (RFC 9580, 5)
 
 @dataclass(frozen=True)
 class Params:
-    """``path`` of the key on the node, and the ``fingerprints`` of all keys in it, 40 digits each.
+    """``path`` of the key file on the node, and the ``fingerprints`` of all keys in it, 40 digits each.
 
     The key comes from ``src``, a file next to the playbook, or from ``url``, which the node fetches. ``state`` is
-    present, or offered, which only proves that the key can be fetched and is the right one.
+    present, or offered, which only tests that the key can be fetched and is the right one.
     """
 
     path: NodePath

@@ -33,14 +33,14 @@ _COMPLAINT = re.compile(r"^(?:E: |Error: )?(.*(?:Failed to |GPG error|not signed
 
 @dataclass(frozen=True)
 class Params:
-    """The node knows its repositories. ``nvidia`` adds ones that it may not have yet, as in the task nvidia_repo."""
+    """``nvidia`` adds repositories that the node may not have yet, with parameters as in the task nvidia_repo."""
 
     nvidia: tuple[Mapping[str, str], ...] = ()
 
 
 @task
 def repos_reachable(params: Params) -> Plan:
-    """Names resolve, proxies answer and signatures are valid, as for an installation; the node's clock matters too.
+    """Names resolve, proxies answer, and signatures are valid, which also needs the right time on the node.
 
     Tested with dnf 4.14 on Debian, not on a real RHEL or Rocky.
     """

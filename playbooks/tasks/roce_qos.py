@@ -1,4 +1,4 @@
-"""Network settings that RoCE needs: marked packets, flow control by priority, congestion notifications."""
+"""Network settings that RoCE needs: marked packets, priority flow control, and congestion notifications."""
 
 import re
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ class Params:
     """``devices`` by their RDMA names (mlx5_0); the default is all Ethernet devices.
 
     ``traffic_class`` marks the packets: its six high bits are the DSCP, which the switches map to the lossless class
-    ``priority``. ``cnp_dscp`` marks congestion notifications. All three must match the switches, and jobs must set the
-    same: NCCL_IB_TC.
+    ``priority``. ``cnp_dscp`` marks congestion notifications. All three must match the switches. Jobs must set the same
+    traffic class in NCCL_IB_TC.
     """
 
     devices: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ def _is_strange(name: str) -> bool:
 
 @task
 def roce_qos(params: Params) -> Plan:
-    """The ports have the settings now and after every boot; a port with another traffic class gets all of them again.
+    """The ports have the settings now and after every boot. A port with another traffic class gets all of them again.
 
     mlnx_qos or dcb sets the lossless class, which is not read back. Not tested on real adapters.
     """

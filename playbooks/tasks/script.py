@@ -11,9 +11,9 @@ from gpuops import Change, Command, Plan, task
 class Params:
     """``src``, a file next to the playbook, with ``args``; the ``interpreter`` reads it from its standard input.
 
-    One guard must decide when there is nothing to do: the file ``creates`` exists, or ``unless`` (words) exits with 0.
-    Or it is run ``always``: once per run, and never again if it is unknown whether it ran. ``exits`` are the exit codes
-    that mean success; ``seconds`` is its time limit.
+    Set exactly one of these guards. There is nothing to do if the file ``creates`` exists, or if the command ``unless``
+    exits with 0. ``always`` runs the script once per run, and never again if it is unknown whether it ran. ``exits``
+    are the exit codes that mean success; ``seconds`` is its time limit.
     """
 
     src: Path
@@ -37,7 +37,7 @@ class Params:
 
 @task
 def script(params: Params) -> Plan:
-    """The script leaves no copy on the node. The guard runs again after it, and must report nothing left to do."""
+    """The script leaves no copy on the node. The guard runs again after it and must report nothing left to do."""
     words = (*params.interpreter, *params.args)
     text = params.src.read_text("utf-8")
     line = Command(words, timeout_seconds=params.seconds, become=params.become, stdin=text)

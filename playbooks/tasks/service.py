@@ -14,7 +14,7 @@ _CANNOT_BE_ENABLED = ("static", "indirect", "generated", "transient", "alias")
 class Params:
     """The unit's ``name``, its ``state`` now, and whether it is ``enabled`` at boot and ``masked``.
 
-    Settings that are not set stay as they are. ``optional`` accepts a node without the unit.
+    Parameters that are not set change nothing. ``optional`` accepts a node without the unit.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Params:
 
 @task
 def service(params: Params) -> Plan:
-    """The unit is in the desired state; a unit that is started and dies did not take effect.
+    """The unit is in the desired state; it is a failure if a unit that was started dies.
 
     ``restarted`` and ``reloaded`` start a unit that does not run, and are done once per run: use them in handlers.
     """

@@ -16,9 +16,9 @@ _AFTER_GPUS = "[Unit]\nAfter=munge.service nvidia-persistenced.service nvidia-fa
 class Params:
     """``packages`` of slurmd and munge, as in your repository, optionally with ``versions``.
 
-    ``conf_server`` is the controller from which slurmd fetches its configuration; otherwise ``slurm_conf`` is a file
-    next to the playbook. ``munge_key`` is a file too, the cluster's key; without it the existing key stays. ``gres`` is
-    the content of gres.conf; if empty, that file stays.
+    ``conf_server`` is the controller from which slurmd fetches its configuration. Without it, ``slurm_conf`` is the
+    configuration, a file next to the playbook. ``munge_key`` is a file with the cluster's key; without it, the existing
+    key stays. ``gres`` is the content of gres.conf; if it is empty, that file stays.
     """
 
     packages: tuple[str, ...] = ("munge", "slurmd")

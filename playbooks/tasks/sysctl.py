@@ -10,7 +10,7 @@ _SWAP = str.maketrans("./", "/.")
 
 @dataclass(frozen=True)
 class Params:
-    """``key`` and its ``value``; ``file`` is the drop-in that contains it, one line per key."""
+    """``key`` and its ``value``; ``file`` is the drop-in that contains them, one line per key."""
 
     key: str
     value: str

@@ -10,7 +10,7 @@ from gpuops import Mode, NodePath, Plan, fill_template, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``src``, a Jinja template next to the playbook, rendered with ``values``, to ``path`` on the node.
+    """``src`` is a Jinja template next to the playbook; it is rendered with ``values`` to ``path`` on the node.
 
     The template can only use ``values``: ``{name: "{{ node.name }}", rails: 8}``. ``mode``, ``owner`` and ``group`` are
     the file's; ``validate`` is a command that must accept the new file; the file's name is appended to it.

@@ -8,7 +8,7 @@ from gpuops import Command, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``servers`` are the site's own; by default those that the distribution set stay."""
+    """``servers`` are the site's own time servers; without them, those of the distribution are used."""
 
     servers: tuple[str, ...] = ()
 

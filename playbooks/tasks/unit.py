@@ -43,7 +43,7 @@ class Params:
 
 @task
 def unit(params: Params) -> Plan:
-    """If the file changed, systemd reloads its units. The unit is not restarted: notify a handler for that.
+    """If the file changed, systemd reloads its units. The unit is not restarted; notify a handler for that.
 
     When systemd reloads, containers that use the legacy mode of NVIDIA's container runtime lose their GPUs ("Failed to
     initialize NVML: Unknown Error"). Drain the node first, or let the runtime use CDI.

@@ -9,7 +9,7 @@ from gpuops import Change, Command, Failed, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``name``, and the desired ``uid``, primary ``group``, ``shell`` and ``home``; settings that are not set stay.
+    """``name``, and the desired ``uid``, primary ``group``, ``shell`` and ``home``; what is not set stays as it is.
 
     ``groups`` are additional groups that the user must be in. ``system`` uses a number of the system range and creates
     no home. ``state`` is present or absent; an absent user's files stay.
@@ -36,7 +36,7 @@ class Params:
 
 @task
 def user(params: Params) -> Plan:
-    """A user with another number is a failure, because files would change their owner. Passwords are not set."""
+    """A user that exists with another number is a failure: its files would change owner. Passwords are not set."""
     fields = yield from use("getent", database="passwd", name=params.name)
     if params.state == "absent":
         if fields:

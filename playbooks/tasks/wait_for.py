@@ -1,4 +1,4 @@
-"""A condition that comes true by itself: a port that listens, a file, a command that succeeds."""
+"""A condition that becomes true by itself: a port that listens, a file, a command that succeeds."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,7 +16,7 @@ done
 
 @dataclass(frozen=True)
 class Params:
-    """A TCP ``port`` of the node, a ``path``, or ``words`` that exit with 0; waits for at most ``seconds``.
+    """A TCP ``port`` of the node, a ``path``, or a command (``words``) that exits with 0, within ``seconds``.
 
     ``state`` absent waits until the condition is no longer true.
     """

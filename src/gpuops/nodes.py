@@ -1,7 +1,6 @@
-"""Hosts of an inventory, and what reaching them takes: connections, fan-out, deadlines, events.
+"""Hosts of an inventory, and what it takes to reach them: connections, fan-out, deadlines, events.
 
-gathered = nodes.gather([smi, nvlink], "reaching nodes")
-gathered.values["gpu01"], gathered.excluded["gpu02"].why
+gathered = nodes.gather([smi, nvlink], "reaching nodes") gathered.values["gpu01"], gathered.excluded["gpu02"].why
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that only their owner can read, and replacement that is atomic: a reader sees the old content or the new."""
+"""Files that only their owner can read, and atomic replacement: a reader sees the old content or the new."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from gpuops.results.recorded import blamed_figures
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
-SIZES = "layers=32,hidden=4096,heads=32,vocab=32000"
+WORDS = ("--params", "layers=32,hidden=4096,heads=32,vocab=32000", "--gbs", "96", "--seq", "2048")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def plan(gpuops):
     """Return a function that plans the same model on the same batch, and returns the document and stderr."""
 
     def run(*words):
-        done = gpuops("plan", "--params", SIZES, "--gbs", "96", "--seq", "2048", "--json", *words)
+        done = gpuops("plan", *WORDS, "--json", *words)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout), done.stderr
 
@@ -53,6 +53,10 @@ def test_a_slow_rail_has_its_price(gpuops, plan, plant):
     assert used["cluster"]["network_gb_per_s"] == pytest.approx(ratio * before["cluster"]["network_gb_per_s"], rel=0.1)
     assert used["layouts"][0]["step_seconds"] == pytest.approx(price["step_seconds"])
     assert price["step_seconds"] > price["healthy_seconds"]
+    text = " ".join(gpuops("plan", *WORDS, "--include-unhealthy").stdout.split())
+    costs = f"{100 * (price['step_seconds'] / price['healthy_seconds'] - 1):.1f} % a step"
+    speeds = f"{price['gb_per_s']:.3g} of {price['expected_gb_per_s']:.3g} GB/s"
+    assert f"gpu02 mlx5_3 at {speeds} costs this job {costs}" in text
 
 
 def saved(lab, *parts):
@@ -73,8 +77,7 @@ def saved(lab, *parts):
 
 def test_the_price_is_told_while_the_part_is_slow(lab, gpuops, plan):
     saved(lab, ("mlx5_6", 31.0))
-    words = ("--params", SIZES, "--gbs", "96", "--seq", "2048")
-    text = " ".join(gpuops("plan", *words).stdout.split())
+    text = " ".join(gpuops("plan", *WORDS).stdout.split())
     assert re.search(r"gpu02 mlx5_6 at 31 of 48 GB/s is left out; it would cost this job [\d.]+ % a step", text)
     used, _ = plan("--include-unhealthy")
     assert used["cluster"]["network_gb_per_s"] == pytest.approx(31)
@@ -84,6 +87,31 @@ def test_the_price_is_told_while_the_part_is_slow(lab, gpuops, plan):
     well, _ = plan("--include-unhealthy")
     assert (well["prices"], well["cluster"]["network_gb_per_s"]) == ([], 48)
     assert well["layouts"][0]["step_seconds"] < used["layouts"][0]["step_seconds"]
+
+
+def blamed(lab, node, part, kind):
+    """Save an all-reduce that blamed a part of which it has no bandwidth."""
+    now = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=3)
+    found = (SeenFinding(FindingKey(node, "all-reduce-bandwidth", part, kind), "fail", "fail", f"all-reduce: {kind}"),)
+    nodes = {node: Visit("fail", checks={"all-reduce-bandwidth": "fail"}, findings=found)} if node else {}
+    with Runs(lab.folder / ".gpuops" / "state.db") as runs:
+        runs.save(RunRecord("allreduce", now, 60.0, "failed", "alice", nodes=nodes, fleet=() if node else found))
+
+
+@pytest.mark.parametrize(
+    ("node", "part", "kind", "says"),
+    [
+        ("gpu02", "mlx5_6", "hang", "blamed gpu02 mlx5_6 (hang) without a bandwidth, so no estimate includes"),
+        ("", "leaf:L3", "slow", "blamed leaf:L3: jobs that cross it may be slow, which no estimate includes"),
+    ],
+    ids=["part", "leaf"],
+)
+def test_what_has_no_price_is_said_once_with_and_without_the_node(lab, plan, node, part, kind, says):
+    blamed(lab, node, part, kind)
+    for more in ((), ("--include-unhealthy",)):
+        document, err = plan(*more)
+        assert document["prices"] == []
+        assert " ".join(err.split()).count(says) == 1, err
 
 
 def test_nodes_that_were_validated_a_moment_ago_are_not_asked_again(gpuops, plan, plant):

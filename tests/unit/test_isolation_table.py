@@ -56,3 +56,13 @@ def test_case_of_the_own_simulator_has_the_form_of_the_others(table):
     row = table.counts("own-quiet", 16, [outcome])
     assert row["strong"] == sum(fault[3] for fault in outcome.planted)
     assert table.table_row(row).count("|") == table.HEAD.count("|")
+
+
+def test_table_replaces_the_block_of_its_page_and_nothing_else(table, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A\n\n<!-- from it -->\nold\n<!-- end -->\n\nB\n<!-- end -->\n", "utf-8")
+    for _ in range(2):
+        table.write_between(page, "it", ["| a |", "|---|"])
+    assert page.read_text("utf-8") == "# A\n\n<!-- from it -->\n\n| a |\n|---|\n\n<!-- end -->\n\nB\n<!-- end -->\n"
+    with pytest.raises(SystemExit, match="no block <!-- from other -->"):
+        table.write_between(page, "other", [])

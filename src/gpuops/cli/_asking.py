@@ -204,9 +204,10 @@ def _adding(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], Call
 
 
 _MEETING = (
-    click.option("--master", metavar="ADDRESS", default="", help="Address of the rendezvous (the first node's)."),
+    click.option("--master", metavar="ADDRESS", default="",
+        help="Address of the rendezvous (default: the first node's)."),
     click.option("--port", metavar="PORT", type=click.IntRange(1024, 65535),
-        help="Port of the rendezvous (one for each job)."),
+        help="Port of the rendezvous (default: one for each job)."),
 )  # fmt: skip
 meets = _adding(*_MEETING)
 """Adds the options of a job's rendezvous."""

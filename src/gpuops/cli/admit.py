@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: AdmitRequest, output: Output, nodes: tuple[str, ...]) -> int:
     """Let nodes take jobs again if they passed every gate.
 
-    Each node is asked for its driver, kernel, firmware and serial numbers, and runs the quick checks. A node that has
+    gpuops reads each node's driver, kernel, firmware and serial numbers, and runs the quick checks. A node that has
     changed since `gpuops onboard` must be onboarded again. A node that another user drained or cordoned is not touched.
     --force admits nodes without the proof of onboarding.
     """

@@ -22,7 +22,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @click.argument("nodes", metavar="PATTERN...", nargs=-1, required=True, shell_complete=completes("hosts"))
 @asks(BundleRequest)
 @click.option("-o", "--output", "directory", type=_folder, default=Path(), metavar="DIR",
-              help="Directory for the archives (the current one).")  # fmt: skip
+              help="Directory for the archives (default: the current one).")  # fmt: skip
 @click.option("--report-timeout", callback=seconds_of, default="10m", show_default=True, metavar="TIME",
               help="Kill nvidia-bug-report.sh after this time; then it runs again with --safe-mode.")  # fmt: skip
 @click.option("--safe-mode", is_flag=True, help="Run nvidia-bug-report.sh with --safe-mode only.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @shows("table", "json")
 @reaches(pattern=False)
 @exits(
-    failed="a node is not drained, or with --wait not empty",
+    failed="a node is not drained, or still runs jobs after --wait",
     incomplete="max_closed allows no more, or gpuops.yml names no scheduler",
     locked="",
 )
@@ -28,10 +28,10 @@ def command(cluster: Cluster, request: DrainRequest, output: Output, nodes: tupl
     """Stop new jobs from starting on nodes.
 
     Running jobs continue to their end, and no pod is evicted. With `scheduler: slurm` in gpuops.yml, scontrol drains
-    the nodes; with `kubernetes`, they get a taint. A node that another user drained keeps its reason. An admitted node
-    becomes drained; any other node keeps its state. If gpuops.yml names no scheduler, the drain is only recorded:
-    nothing keeps new jobs away, and the exit code is 3; with `scheduler: none` it is 0. If more nodes would be closed
-    within 24 hours than `max_closed` in gpuops.yml allows, none is drained; --force overrides this.
+    the nodes; with `kubernetes`, they get a taint. A node that another user drained keeps its reason. The state of an
+    admitted node becomes drained; other nodes keep their state. If gpuops.yml names no scheduler, the drain is only
+    recorded: nothing keeps new jobs away, and the exit code is 3; with `scheduler: none` it is 0. If more nodes would
+    be drained within 24 hours than `max_closed` in gpuops.yml allows, none is drained; --force overrides this.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import states

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: FactsRequest, output: Output, save: Path | None) -> int:
     """Collect facts from every node in one round trip.
 
-    With --save the answers of the nodes are kept as they are, with what the inventory says about each machine: profile,
-    rack, fabric, power and expect. A node that did not answer is kept with the reason. `gpuops validate --from DIR` can
-    check them again later, with newer parsers and checks and without a network.
+    All quick probes run; slow ones run only with --probe. With --save, the answers are saved as they are, with what the
+    inventory says about each machine: profile, rack, fabric, power and expect. For a node that did not answer, the
+    reason is saved. `gpuops validate --from DIR` can check the answers again later, without a network, and with newer
+    parsers and checks.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import values

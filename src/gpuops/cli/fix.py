@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 @click.argument("node", metavar="PATTERN", shell_complete=completes("hosts"))
 @click.option("-y", "--yes", is_flag=True, help="Apply the fix without asking.")
 @asks(FixRequest, "check", "check_only")
-@click.option("--bundle/--no-bundle", default=True, help="Keep the node's evidence before the first change (yes).")
+@click.option(
+    "--bundle/--no-bundle", default=True, help="Keep the node's evidence before the first change (default: yes)."
+)
 @shows("table", "json")
 @reaches(pattern=False, limited=False)
 @exits(
@@ -37,11 +39,11 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *, yes: bool) -> int:
     """Apply the fix for a finding, after showing it.
 
-    The fix for the finding of CHECK is the playbook fixes/CHECK.yml, the project's own or a built-in one. It is shown
-    first, applied after confirmation, and CHECK is run again. A node that takes jobs must be drained first. A node
-    takes jobs if it is admitted, or if the scheduler has not drained it. Any node must be proved idle before the first
-    change. --force overrides both. The node's evidence is kept first, as gpuops bundle collects it. To reset a GPU, its
-    clients are stopped; all GPUs of a baseboard are reset together if necessary.
+    The fix for a finding of CHECK is the playbook fixes/CHECK.yml, the project's own or a built-in one. gpuops shows
+    it, applies it after confirmation, and runs CHECK again. A node that takes jobs must be drained first: one that is
+    admitted, or that the scheduler has not drained. Every node must be proved idle before the first change. --force
+    overrides both. Before that change, gpuops also keeps the node's evidence, as gpuops bundle collects it. To reset a
+    GPU, gpuops stops its clients; if necessary, it resets all GPUs of a baseboard together.
     """
     from gpuops.errors import NodeError
     from gpuops.reasons import exit_code

@@ -24,9 +24,9 @@ def command() -> None:
 def verify(project: Project, runs: tuple[str, ...]) -> int:
     """Verify that no journal was modified after the run.
 
-    All journals are verified unless RUNs are named. Each line is sealed together with all lines before it, so that an
-    edit is reported with its file and line. Keep the last seal of a run elsewhere: only this seal reveals a journal
-    that was rewritten as a whole or cut at its end.
+    Without RUN, all journals are verified. Each line is sealed together with all lines before it. An edit is reported
+    with its file and line, and the exit code is 2. Keep the last seal of a run elsewhere: only this seal reveals a
+    journal that was rewritten as a whole or truncated.
     """
     from gpuops.playbook import journal
 

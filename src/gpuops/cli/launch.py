@@ -35,11 +35,17 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @meets
 @click.option("--env", "environment", multiple=True, callback=environment_of_job, metavar="NAME[=VALUE]",
               help="Set a variable of the job; without a value, to the one it has here; repeatable.")  # fmt: skip
-@click.option("--workdir", default="", metavar="PATH", help="Directory on every node to start in (this one, or DIR).")
-@click.option("--logs", type=_folder, metavar="NEWDIR", help="Directory to create for the logs (gpuops-logs/…).")
+@click.option(
+    "--workdir", default="", metavar="PATH", help="Directory on every node to start in (default: this one, or DIR)."
+)
+@click.option(
+    "--logs", type=_folder, metavar="NEWDIR", help="Directory to create for the logs (default: in gpuops-logs/)."
+)
 @click.option("--grace", default=10.0, type=Number(0, 600), show_default=True, metavar="SECONDS",
               help="Time between TERM and KILL when the job is ended.")  # fmt: skip
-@click.option("--preflight/--no-preflight", "preflight", default=True, help="Run gpuops preflight first (yes).")
+@click.option(
+    "--preflight/--no-preflight", "preflight", default=True, help="Run gpuops preflight first (default: yes)."
+)
 @OPTIONS["force_busy"]
 @click.option("--dry-run", is_flag=True, help="Show what would start where; start nothing.")
 @shows("table", "json")
@@ -53,11 +59,11 @@ def command(
 ) -> int:  # fmt: skip
     """Start a job and follow it to its end.
 
-    DIR holds launch files that gpuops render wrote; with --layout, COMMAND is started as every rank instead. All nodes
-    start at once over gpuops' own connections. Before its first step each rank compares its host, GPU and coordinates
-    with the plan. Each rank's output goes to its own file; equal lines are printed once. When a rank fails, a node is
-    lost or Ctrl-C is pressed, the whole job is ended on all nodes. Files for Slurm and Kubernetes are submitted.
-    --force overrides the rules of gpuops place that only protect speed.
+    DIR contains launch files that gpuops render wrote. With --layout, COMMAND is started as every rank instead. All
+    nodes start at once, over gpuops' own connections. Before its first step, each rank compares its host, GPU and
+    coordinates with the plan. The output of each rank goes to its own file; equal lines of several ranks are printed
+    once. If a rank fails, a node is lost or you press Ctrl-C, gpuops ends the whole job on all nodes. Files for Slurm
+    and Kubernetes are submitted. --force overrides the rules of gpuops place that only protect speed.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import jobs as report

@@ -34,8 +34,8 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
     with another node, and admission.
 
     A node stops at the first gate that it fails. The report says what to do, and the next run continues from there.
-    The long tests stay valid for the same driver, kernel, firmware and GPUs. A node that is already admitted is only
-    checked for drift, without disturbing it.
+    Long tests stay valid while driver, kernel, firmware and GPUs are the same. If a node is already admitted, gpuops
+    only checks whether it has drifted, without disturbing it.
     """
     from gpuops.reasons import exit_code
     from gpuops.report.onboarding import stopped

@@ -51,7 +51,8 @@ def _known(_ctx: object, _param: object, kind: str) -> str:
 def command(ctx: click.Context, kind: str, file: IO[bytes], form: str, *, as_json: bool) -> None:
     """Show what gpuops reads in saved tool output.
 
-    FILE contains the output of a tool (- reads standard input). KIND is the kind of output, from the list below.
+    FILE contains the output of a tool; - reads standard input. KIND is the kind of output: the name of a probe, or one
+    of the other kinds. `gpuops parse --help` lists them all.
     """
     from gpuops.probing import Unknown
     from gpuops.report.values import lines

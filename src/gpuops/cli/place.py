@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path | None, *, show: bool) -> None:
     """Assign every rank of a layout to a healthy GPU.
 
-    The traffic of all axes takes the least time: a job goes into the NVLink domain, rack or unit that it fits best, and
-    the output lists what must cross the spine. Excluded nodes and the reasons are listed on stderr. --force overrides
-    rules that only protect speed, and allows tp, cp and ep groups to be split. Nodes that are given with their number
-    of GPUs (gpu[01-04]:8) are not queried and need no inventory.
+    gpuops places the ranks so that the traffic of all axes takes the least time. A job goes into the NVLink domain,
+    rack or unit that it fits best; the output lists the traffic that must cross the spine. Excluded nodes and the
+    reasons are listed on stderr. --force overrides rules that only protect speed, and allows tp, cp and ep groups to be
+    split. Nodes that you list with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
     """
     from gpuops.report import grid
     from gpuops.report.svg import grid as drawing

@@ -48,8 +48,8 @@ def command(
 ) -> int:  # fmt: skip
     """Write launch files for a layout on these nodes.
 
-    The words after -- are the script (train.py), written with its full path if it is in the current directory, and its
-    arguments. Nodes that are given with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
+    The words after -- are the script (train.py) and its arguments. A script in the current directory is written with
+    its full path. Nodes that you list with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
     """
     from gpuops.operations.launch import model_of
     from gpuops.report import launch as report

@@ -23,7 +23,7 @@ _format, _json, _output = output_options("table", "json", "junit")
 @click.option(
     "--fail-on",
     type=click.Choice(["fail", "warn", "never", "new"]),
-    help="Lowest severity that exits 1 (fail); new: only for failures that the run before did not have.",
+    help="Lowest severity that exits with 1 (default: fail); new: only failures that the previous run did not have.",
 )
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the answers for --from.")
 @_format
@@ -43,9 +43,9 @@ def command(
 ) -> int:
     """Check every node and report faults with fixes.
 
-    The report begins with the verdict; each fault comes with its evidence and its fix. Checking installs nothing and
-    does not disturb jobs. The levels above quick also measure, but only on idle nodes. Without an inventory, this
-    machine is checked.
+    The report begins with the verdict. Each fault comes with its evidence and its fix. Checking installs nothing and
+    does not disturb jobs: the levels above quick also measure, but only on idle nodes. Without an inventory, gpuops
+    checks this machine.
     """
     from gpuops.cli._terminal import page
     from gpuops.reasons import exit_code

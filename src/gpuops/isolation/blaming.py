@@ -262,12 +262,20 @@ def _repeat(times: int, slow: int) -> str:
 
 
 def _slow_paths(analysis: SuspectAnalysis) -> Iterator[str]:
-    """Yield the pairs of units nearly all transfers between which are slow, if no part explains it."""
-    readings, slow = analysis.readings, Counter[str]()
-    slow.update(_path(r, readings) for r in analysis.unexplained if r.ratio and _crosses(r, readings))
+    """Yield the pairs of units nearly all transfers between which are slow in several rounds, if no part explains it.
+
+    In one round alone, more transfers than usual may have left one of the two.
+    """
+    readings, slow, rounds = analysis.readings, Counter[str](), dict[str, set[int]]()
+    for reading in analysis.unexplained:
+        if reading.ratio and _crosses(reading, readings):
+            path = _path(reading, readings)
+            slow[path] += 1
+            rounds.setdefault(path, set()).add(reading.round_index)
     every = Counter(_path(r, readings) for r in readings.between if r.ratio and _crosses(r, readings)) if slow else {}
     for path, count in slow.items():
-        if count >= max(_ENOUGH_ON_PATH, _NEARLY_ALL * every[path]) and len(readings.fabric.units) > 2:
+        is_slow = count >= max(_ENOUGH_ON_PATH, _NEARLY_ALL * every[path]) and len(rounds[path]) > 1
+        if is_slow and len(readings.fabric.units) > 2:
             yield f"{count} of {every[path]} transfers {path} are slow: look at what joins these two"
 
 

@@ -77,7 +77,7 @@ class BlamedPart:
     ``alternatives`` are other parts that explain the results equally well: the fault is in one of them. ``partners``
     are the healthy nodes with which it was slow, ``units`` the number of units those are from. ``probability`` is an
     upper bound on the chance, for the whole run and fleet, that a healthy part looks like this; None if none was
-    computed.
+    computed. ``where`` is what was slow or failed: transfers inside its node, or those between nodes.
     """
 
     part: str
@@ -89,6 +89,7 @@ class BlamedPart:
     evidence: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
     probability: float | None = None
+    where: Where = "between nodes"
 
     @property
     def doubt(self) -> str:

@@ -122,7 +122,8 @@ def _next_alone(evidence: Evidence) -> Round | None:
 def _next_confirming(evidence: Evidence, analysis: SuspectAnalysis, measured: _Groups) -> Round | None:
     """Return a round for the suspects: a sweep for leaves, else pairs with healthy nodes; in turn for both."""
     count = _count_rounds(evidence, "rail")
-    if "rail" not in evidence.scopes or count >= SWEEPS + _ROUNDS_ALONE + _MAX_CONFIRMING:
+    is_late = count >= SWEEPS + _ROUNDS_ALONE + _MAX_CONFIRMING and not _is_within_promise(evidence, analysis)
+    if "rail" not in evidence.scopes or is_late:
         return None
     if count >= SWEEPS + _ROUNDS_ALONE + _FOR_UNLIKELY:
         analysis = replace(analysis, open=tuple(s for s in analysis.open if not s.flaps or s.certainty.log_e > 0))
@@ -135,6 +136,12 @@ def _next_confirming(evidence: Evidence, analysis: SuspectAnalysis, measured: _G
         if planned.groups:
             return planned
     return None
+
+
+def _is_within_promise(evidence: Evidence, analysis: SuspectAnalysis) -> bool:
+    """Return True within 2 ceil(log2 N) + 6 rounds and four more for each fault: several faults take more rounds."""
+    halves = math.ceil(math.log2(len(evidence.fabric.nodes)))
+    return len(evidence.rounds) < 2 * halves + 6 + 4 * len(analysis.confirmed)
 
 
 _RETEST_BY = {"leaf": "sweep", "uplink": "alone", "node": "alone", "nic": "alone", "together": "pair"}

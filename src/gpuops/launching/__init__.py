@@ -1,1 +1,1 @@
-"""Start of a job on its nodes over gpuops' own connections: seats, logs, the first failure, a clean end."""
+"""Start of a job on its nodes over gpuops' own connections: rank positions, logs, the first failure, a clean end."""

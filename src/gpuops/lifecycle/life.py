@@ -185,11 +185,11 @@ class NodeLifecycle:
 
 
 class _HeldError(GpuopsError):
-    """A cap that keeps a node open which gpuops would close because of ``why``."""
+    """A cap that keeps a node admitted which gpuops would drain because of ``why``."""
 
     def __init__(self, node: str, held: str, why: str) -> None:
         super().__init__(f"{held}; it stays admitted though it is {why}")
-        self.do = f"find out why so many changed; to close it: {propose('drain', node, '--reason', 'WHY', '--force')}"
+        self.do = f"find out why so many changed; to drain it: {propose('drain', node, '--reason', 'WHY', '--force')}"
 
 
 def _demoted(node: str, fingerprint: Fingerprint, before: HostEvent | None) -> StateChange:

@@ -1,4 +1,4 @@
-"""The checks that closed a node: it is opened again only if these very checks have passed since; pure."""
+"""The checks that stopped a node: it is admitted again only if these very checks have passed since; pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Unproved:
 
     @property
     def why(self) -> str:
-        """``burn-in-errors closed it at burn-in on 2026-11-20 14:02 and has not passed since``."""
+        """``burn-in-errors failed at burn-in on 2026-11-20 14:02 and has not passed since``."""
         at = f"{self.event.at:%Y-%m-%d %H:%M} UTC"
-        return f"{self.check.name} closed it at {self.check.gate} on {at} and has not passed since"
+        return f"{self.check.name} failed at {self.check.gate} on {at} and has not passed since"
 
     @property
     def do(self) -> str:

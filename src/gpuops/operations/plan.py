@@ -55,6 +55,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
         machines.excluded,
         _prices(model, machines, training, found),
         outlook_of(work, request, machines, model, training, found.best[0], limits) if found.best else None,
+        not (request.against and compared[-1].why),
     )
 
 

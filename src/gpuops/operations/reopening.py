@@ -1,4 +1,4 @@
-"""What a node has to show before it is opened again, from the store's events and validations, and the caps."""
+"""What a node has to show before it is admitted again, from the store's events and validations, and the caps."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ class PublishedRun:
     ran_out: bool = False
     number_format: str = ""
     recompute_given: bool = True
+    publisher: str = ""
 
     @property
     def model_flops(self) -> float:
@@ -134,11 +135,22 @@ def _run(row: Row) -> PublishedRun:
         row.get("oom") == "1",
         row.get("precision", ""),
         bool(row.get("recompute")),
+        _publisher(row),
     )
     run = replace(run, seconds=run.seconds or _seconds_from_tflops(row, run))
     if _is_typo(run):
         raise LayoutError("slower for each sample than larger batches of the same run: a slip in its source")
     return run
+
+
+_PUBLISHERS = (("NVIDIA", "nvidia|NeMo|Megatron-|MT-NLG|Narayanan|Korthikanti"), ("MosaicML", "mosaicml"))
+"""Those of several sources, such as papers and release notes of one team, whose runs have programs in common."""
+
+
+def _publisher(row: Row) -> str:
+    source = row.get("source", "")
+    found = (name for name, pattern in _PUBLISHERS if re.search(pattern, source))
+    return row.get("publisher") or next(found, source)
 
 
 def _is_typo(run: PublishedRun) -> bool:
@@ -198,13 +210,30 @@ def _model(row: Row) -> TransformerSpec:
     )
 
 
+_FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
+    ("bigscience|MT-NLG", "deepspeed"),
+    ("torchtitan|nanotron|llm-foundry|Automodel", "fsdp"),
+    ("Megatron-Bridge|docs.nvidia.com", "megatron"),
+)
+"""Frameworks by the names of sources. What is built on PyTorch alone sends and attends as with FSDP, whatever it
+shards; what is built on Megatron Core has the attention of Transformer Engine with ZeRO 3, too.
+"""
+_SPLITS_BY_STAGES = "torchtitan"
+"""Its default (``pipeline_parallel_microbatches``) is as many micro-batches as the pipeline has ranks."""
+
+
+def _framework(row: Row) -> Framework:
+    source = row.get("source", "")
+    if known := next((framework for pattern, framework in _FRAMEWORKS if re.search(pattern, source)), None):
+        return known
+    if _count(row, "zero_stage", 0, least=0) == 3:
+        return "deepspeed" if "Narayanan" in source else "fsdp"
+    return "megatron"
+
+
 def _training(row: Row) -> TrainingSetup:
     source, precision = row.get("source", ""), row.get("precision", "bf16")
-    framework: Framework = "megatron"
-    if _count(row, "zero_stage", 0, least=0) == 3:
-        framework = "deepspeed" if "Narayanan" in source else "fsdp"
-    if "bigscience" in source or "MT-NLG" in source:
-        framework = "deepspeed"
+    framework = _framework(row)
     kind: Precision = "bf16"
     kind = "fp4" if "fp4" in precision else "fp8" if "fp8" in precision else "fp16" if "fp16" in precision else kind
     old = kind == "fp16" or "MT-NLG" in source
@@ -215,7 +244,7 @@ def _training(row: Row) -> TrainingSetup:
         framework=framework,
         fp32_gradients=precision != "bf16-pure",
         flash_attention=not old,
-        tp_overlap=not old and framework == "megatron",
+        tp_overlap=not old and framework != "deepspeed",
         dp_overlap=not old,
         dropout=old,
     )
@@ -247,7 +276,7 @@ def _cluster(row: Row) -> ClusterSpec:
 def _candidates(row: Row, training: TrainingSetup) -> Candidates:
     tp, dp, pp = _count(row, "tp"), _count(row, "dp"), _count(row, "pp")
     per_replica = -(-training.global_batch // dp)
-    sizes = [_count(row, "mbs")] if row.get("mbs") else [m for m in _UNKNOWN_MBS if per_replica % m == 0]
+    sizes = [_count(row, "mbs")] if row.get("mbs") else _unknown_sizes(row, per_replica, pp)
     stages = [_count(row, "vpp")] if row.get("vpp") else _UNKNOWN_VPP if pp > 1 else (1,)
     choices = [(mbs, vpp) for mbs in sizes for vpp in stages]
     split = training.precision != "fp16" or "sequence parallel on" in row.get("notes", "")
@@ -265,6 +294,13 @@ def _candidates(row: Row, training: TrainingSetup) -> Candidates:
         recompute=RECOMPUTE.index(recompute) if recompute in RECOMPUTE else 0,
         sequence_parallel=split and tp > 1,
     )
+
+
+def _unknown_sizes(row: Row, per_replica: int, stages: int) -> list[int]:
+    """Return the sizes that a micro-batch may have had: that of its program's default, or any usual one."""
+    if stages > 1 and _SPLITS_BY_STAGES in row.get("source", ""):
+        return [max(1, per_replica // stages)]
+    return [size for size in _UNKNOWN_MBS if per_replica % size == 0]
 
 
 def _seconds_from_tflops(row: Row, run: PublishedRun) -> float:

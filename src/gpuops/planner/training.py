@@ -18,7 +18,8 @@ class TrainingSetup:
 
     ``fp32_gradients``: gradients are summed in fp32, as Megatron-LM does with bf16. ``flash_attention``: attention
     scores are not stored. ``tp_overlap``, ``dp_overlap``: communication runs beside products of matrices.
-    ``framework`` decides what ZeRO 3 costs and what the pipeline sends. ``dropout``: its masks are stored.
+    ``framework`` decides what ZeRO 3 costs, what the pipeline sends and how fast attention is. ``dropout``: its masks
+    are stored.
     """
 
     sequence: int

@@ -12,7 +12,7 @@ from gpuops.planner.calibration import calibrate, fit, fit_each
 from gpuops.planner.published import PublishedRun, PublishedTable, Skipped
 from gpuops.planner.scoring import Score, predicted_seconds, score
 
-ConstantsKind = Literal["left-out", "priors", "one-run", "fitted", "calibrated"]
+ConstantsKind = Literal["left-out", "publisher-left-out", "priors", "one-run", "fitted", "calibrated"]
 Runs: TypeAlias = "Sequence[PublishedRun]"
 
 
@@ -23,12 +23,12 @@ class Predicted(NamedTuple):
     seconds: list[float]
 
 
-def leave_one_source_out(runs: Runs) -> list[float]:
-    """Return the seconds of each run, with constants fitted to the runs of all other sources."""
-    sources = sorted({run.source for run in runs})
-    fits = fit_each([[run for run in runs if run.source != source] for source in sources])
-    by_source = dict(zip(sources, fits, strict=True))
-    return [predicted_seconds(run, by_source[run.source]) for run in runs]
+def leave_one_out(runs: Runs, origin: Callable[[PublishedRun], str]) -> Predicted:
+    """Return the seconds of each run, with constants fitted to the runs of all other sources, or other origins."""
+    origins = sorted({origin(run) for run in runs})
+    fits = fit_each([[run for run in runs if origin(run) != each] for each in origins])
+    by_origin = dict(zip(origins, fits, strict=True))
+    return Predicted(runs, [predicted_seconds(run, by_origin[origin(run)]) for run in runs])
 
 
 def one_run_a_cluster(runs: Runs, seconds: Sequence[float]) -> Predicted:
@@ -67,7 +67,10 @@ def _calibrated(runs: Runs) -> Predicted:
 
 
 WAYS: Mapping[ConstantsKind, Way] = {
-    "left-out": Way("fitted without the source", lambda runs: Predicted(runs, leave_one_source_out(runs))),
+    "left-out": Way("fitted without the source", lambda runs: leave_one_out(runs, lambda run: run.source)),
+    "publisher-left-out": Way(
+        "fitted without the publisher", lambda runs: leave_one_out(runs, lambda run: run.publisher)
+    ),
     "priors": Way("priors, fitted to nothing", _priors),
     "one-run": Way("priors, one run a cluster", lambda runs: one_run_a_cluster(*_priors(runs))),
     "fitted": Way("fitted to these runs", _fitted),

@@ -44,15 +44,15 @@ def lines(run: JobRun, page: Page) -> Iterator[str]:
     if run.submitted:
         yield from page.labelled("  submitted", clean(run.submitted), _INDENT)
     elif run.started:
-        yield from page.labelled("  seats", _seats(run), _INDENT)
+        yield from page.labelled("  positions", _positions(run), _INDENT)
     if run.logs is not None and run.started:
         yield from page.labelled("  logs", f"{clean(run.logs)}/", _INDENT)
     yield from _troubles(run, page)
     yield from page.labelled("  result", _result(run), _INDENT)
 
 
-def _seats(run: JobRun) -> str:
-    asserted = f"{len(run.asserted)} of {format_count(run.plan.world, 'rank')} asserted where they were planned"
+def _positions(run: JobRun) -> str:
+    asserted = f"{len(run.asserted)} of {format_count(run.plan.world, 'rank')} confirmed in the planned position"
     if run.misplaced or not run.unasserted:
         return asserted
     return f"{asserted}; unknown of {fold_ranks(run.unasserted)}: no Python that reads PYTHONPATH started there"

@@ -55,7 +55,8 @@ class Outlook:
 class LayoutPlan(Result):
     """Layouts of ``model`` on ``cluster``, the fastest first; ``answers`` say what would help if none fits.
 
-    ``prices`` say what each part that was measured to be slow costs the fastest layout.
+    ``prices`` say what each part that was measured to be slow costs the fastest layout. ``against_fits`` is False if
+    the layout to compare against, which is the last one ``compared``, cannot run on the cluster.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.layout-plan/1"
@@ -69,6 +70,7 @@ class LayoutPlan(Result):
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
     prices: tuple[Price, ...] = ()
     outlook: Outlook | None = None
+    against_fits: bool = True
     interrupted: bool = False
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -80,8 +82,9 @@ class LayoutPlan(Result):
         return self.found.best[0] if self.found.best else None
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """Return ``failed`` if no layout fits."""
-        return "interrupted" if self.interrupted else "ok" if self.found.best else "failed"
+        """Return ``failed`` if no layout fits, or the one to compare against does not."""
+        fits = bool(self.found.best) and self.against_fits
+        return "interrupted" if self.interrupted else "ok" if fits else "failed"
 
     def to_document(self) -> dict[str, Any]:
         """Return plain data for JSON: seconds, bytes, tokens a second."""

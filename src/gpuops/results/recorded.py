@@ -31,8 +31,8 @@ from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFindi
 _NOT_JUDGED = "the fix did not finish, so the check did not run again"
 ALL_REDUCE = "all-reduce-bandwidth"
 """The check whose findings a measurement has, too."""
-ALL_RAILS = "rails"
-"""The part that a node is, if it was slow with its partners on every rail, in the names of `blamed_figures`."""
+ALL_RAILS, ALL_GPUS = "rails", "gpus"
+"""The part that a node is in the names of `blamed_figures`: slow with partners on every rail, or among its own GPUs."""
 _OF_THE_INVENTORY = frozenset({"login", "job_address", "job_interface"})
 """The fields of a shape that are not recorded: they are the inventory's, and a login may be private."""
 SHADOW = "shadow "
@@ -194,11 +194,10 @@ def _load(measurement: Measurement) -> str:
 
 
 def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:
-    nodes = set(measurement.evidence.fabric.nodes)
+    nodes = measurement.evidence.fabric.nodes.keys()
     for blamed in measurement.blame.blamed:
-        node, _, part = blamed.part.partition(":")
-        one = node in nodes and not blamed.alternatives
-        where = (node, part or "node") if one else (FLEET, blamed.part)
+        owner, part = _place_of(blamed)
+        where = (owner, part or "node") if owner in nodes else (FLEET, blamed.part)
         found, expected = blamed.found_gb_per_s, blamed.expected_gb_per_s
         speed = f"{found:.3g} of {expected:.3g} GB/s" if found is not None and expected else blamed.kind
         key = FindingKey(where[0], ALL_REDUCE, redact(where[1]), blamed.kind)
@@ -207,6 +206,18 @@ def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:
         key = FindingKey(FLEET, ALL_REDUCE, "fabric", cause.kind)
         told = redact("; ".join(cause.evidence))
         yield SeenFinding(key, "fail", "fail", told, redact(fix_in_common(cause)), tuple(cause.nodes))
+
+
+def _place_of(blamed: BlamedPart) -> tuple[str, str]:
+    """Return the node, or what else it is, in which the fault is for certain, and the parts of it that may have it.
+
+    The parts are empty if the node itself may have it, since it includes them; both are if two nodes may have it.
+    """
+    names = [name.partition(":") for name in (blamed.part, *blamed.alternatives)]
+    if len({owner for owner, _, _ in names}) > 1:
+        return "", ""
+    parts = [part for _, _, part in names]
+    return names[0][0], " or ".join(parts) if all(parts) else ""
 
 
 def _measured(node: str, findings: Iterable[SeenFinding], measurement: Measurement) -> Visit:
@@ -226,9 +237,9 @@ def _measured(node: str, findings: Iterable[SeenFinding], measurement: Measureme
 def _of_blamed(node: str, blamed: Iterable[BlamedPart]) -> Iterator[tuple[str, float]]:
     """Yield what each blamed part of the node reached and what its peers did; see `blamed_figures`."""
     for each in blamed:
-        owner, _, part = each.part.partition(":")
-        if owner == node and not each.alternatives and each.found_gb_per_s and each.expected_gb_per_s:
-            reached, usual = blamed_figures(part or ALL_RAILS)
+        owner, part = _place_of(each)
+        if owner == node and each.found_gb_per_s and each.expected_gb_per_s:
+            reached, usual = blamed_figures(part or (ALL_GPUS if each.where == "within nodes" else ALL_RAILS))
             yield from ((reached, each.found_gb_per_s), (usual, each.expected_gb_per_s))
 
 

@@ -53,14 +53,14 @@ def test_a_reboot_into_another_kernel_drains_as_many_nodes_as_the_cap_allows(gpu
     onboard(gpuops, *NODES)
     store('UPDATE events SET fingerprint = \'{"kernel": ["6.0-before"]}\'')
     told = onboard(gpuops, *NODES, code=1)
-    assert told.count("not closed: this run closed 1, and max_closed (run: 1) allows 1 of 4 nodes") == 3
+    assert told.count("not drained: this run drained 1, and max_closed (run: 1) allows 1 of 4 nodes") == 3
     assert len(used(slurm_states)) == 3
     ((_, reason),) = [each for each in slurm_states().values() if each[0] != "idle"]
     assert reason.startswith("gpuops:provisioned facts: no longer the machine that was tested: kernel 6.0-before")
     others = used(slurm_states)
-    assert onboard(gpuops, *others, code=1).count("not closed: this run closed 1") == 2
+    assert onboard(gpuops, *others, code=1).count("not drained: this run drained 1") == 2
     told = onboard(gpuops, *used(slurm_states), code=3)
-    assert told.count("not closed: 2 were closed within 24 hours, and max_closed (day: 2) allows 2 of 4 nodes") == 2
+    assert told.count("not drained: 2 were drained within 24 hours, and max_closed (day: 2) allows 2 of 4 nodes") == 2
     assert len(used(slurm_states)) == 2
     assert sorted(states(gpuops).values()) == ["admitted", "admitted", "provisioned", "provisioned"]
 

@@ -79,6 +79,22 @@ def test_a_saved_plan_is_what_place_takes(tmp_path):
     assert "other.yml" in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [
+        ("dp=5", "dp=5: 5 ranks do not divide 16 GPUs"),
+        ("tp=32", "tp=32: tp=32 does not fit the 8 GPUs of one NVLink domain"),
+        ("dp=16,mbs=8,zero=0,recompute=none", "GiB with dp=16,mbs=8; it does not fit"),
+    ],
+)
+def test_layout_so_far_that_cannot_run_here_ends_with_1_and_the_reason(layout, why):
+    result = run("--model", "config.json", "--cluster", "2xhgx-h100", "--against", layout, code=1)
+    text = " ".join(result.stdout.split())
+    assert why in text
+    assert "valid layouts fit" in text, "others do"
+    run("--model", "config.json", "--cluster", "2xhgx-h100", "--why-not", layout)
+
+
 def test_a_model_that_fits_nowhere_gets_three_answers():
     result = run("--model", "config.json", "--cluster", "1xhgx-h100", "--strategy", "ddp", code=1)
     for words in ("fits: the closest", "bigger GPUs", "more GPUs nothing that was tried is enough"):

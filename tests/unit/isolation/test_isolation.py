@@ -380,3 +380,11 @@ def test_seeded_cases(nodes, count, mapped):
         assert sum(bool(unnamed(trial)) for trial in found) <= count / 25
         for trial in found:
             assert trial.rounds <= 2 * math.ceil(math.log2(nodes)) + 12 + 4 * len(trial.case.faults)
+
+
+@pytest.mark.long
+def test_many_suspects_are_measured_as_long_as_the_promise_for_so_many_faults_allows():
+    trial = run(draw_case(128, 3000000, mapped=True))
+    assert len(trial.case.faults) == 5
+    assert trial.missed == ()
+    assert trial.rounds <= 2 * math.ceil(math.log2(128)) + 6 + 4 * 5

@@ -85,6 +85,19 @@ def test_a_slow_path_between_two_units_accuses_no_uplink_of_either(links):
     assert judged(units(16, 4), share, links=links).blamed == ()
 
 
+@pytest.mark.parametrize(("last", "is_path"), [(4, False), (99, True)])
+def test_a_path_that_was_slow_in_one_round_only_is_contention(last, is_path):
+    fabric, pair = units(nodes=64, unit=8), {"U1", "U2"}
+
+    def share(_, crossed, number):
+        return 0.7 if {unit for unit, _ in crossed} == pair and number <= last else 1.0
+
+    said = judged(fabric, share)
+    assert said.blamed == ()
+    assert any("between U1 and U2" in sentence for sentence in (*said.contention, *said.unclear))
+    assert any("look at what joins these two" in sentence for sentence in said.unclear) == is_path
+
+
 @pytest.mark.parametrize("turn", range(4))
 def test_an_uplink_that_is_slow_in_some_rounds_is_named_and_the_other_ends_are_not(turn):
     def share(group, crossed, round_index):

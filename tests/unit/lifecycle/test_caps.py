@@ -59,8 +59,8 @@ def test_a_planned_reboot_of_a_fleet_closes_a_tenth_of_it_and_names_the_others(r
     held = [objection for _, objection in life.stopped.values() if objection.severity == "incomplete"]
     assert len(held) == 260
     assert held[0].why.startswith(
-        "not closed: this run closed 28, and max_closed (run: 10%) allows 28 of 288 nodes; it stays admitted though it "
-        "is no longer the machine that was tested: kernel 6.8.0 → 6.8.1"
+        "not drained: this run drained 28, and max_closed (run: 10%) allows 28 of 288 nodes; it stays admitted though "
+        "it is no longer the machine that was tested: kernel 6.8.0 → 6.8.1"
     )
     assert re.search("gpuops drain n028 --reason WHY --force$", held[0].do)
 

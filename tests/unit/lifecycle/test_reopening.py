@@ -82,7 +82,7 @@ def test_it_is_told_with_the_command_that_shows_it():
         return each.why, each.do
 
     assert told(LOAD) == (
-        "burn-in-errors closed it at burn-in on 2026-11-20 12:00 UTC and has not passed since",
+        "burn-in-errors failed at burn-in on 2026-11-20 12:00 UTC and has not passed since",
         "gpuops validate --limit gpu01 --only burn-in-errors --level burnin",
     )
     assert told(QUICK)[1] == "gpuops validate --limit gpu01 --only gpu-count"

@@ -293,5 +293,5 @@ def test_the_last_gate_refuses_a_node_whose_check_was_left_out(gates):
     _closed_by(gates, "a1", "purpose")
     left_out = Gates(gates.work, gates.life, OnboardRequest("p.yml", without=("validate",)))
     left_out.life.scheduler = SimpleNamespace(resume=lambda _: {})
-    assert "purpose closed it at validate" in left_out.admit(gates.work.hosts[:2])["a1"].why
+    assert "purpose failed at validate" in left_out.admit(gates.work.hosts[:2])["a1"].why
     assert list(left_out.admit(gates.work.hosts[:2])) == ["a1"]

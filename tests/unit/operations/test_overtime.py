@@ -288,6 +288,15 @@ def test_drift_of_a_whole_node_is_found_on_the_node(fleet):
     assert found(verdicts) == {("n1", "drift", "node", "node-temperature")}
 
 
+def test_slot_that_is_hot_in_all_like_nodes_accuses_no_card_when_some_of_them_idle(fleet):
+    for number in range(22):
+        if number == 15:
+            fleet.idle = {(name, slot) for name in fleet.names[3:] for slot in range(8)}
+        for name in fleet.names:
+            fleet.figures[name]["hot5"] = 12
+        assert not found(fleet.run())
+
+
 def test_warmer_room_accuses_no_node(fleet):
     for _ in range(15):
         fleet.run()

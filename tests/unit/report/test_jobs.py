@@ -52,5 +52,5 @@ def test_exit_codes(plan):
     assert exit_code(JobRun(plan, started=True, misplaced={0: ("x",)})) == 1
 
 
-def test_unknown_seats_are_told(plan):
+def test_unknown_positions_are_told(plan):
     assert "unknown of 1-3" in text(JobRun(plan, started=True, asserted=frozenset({0})))

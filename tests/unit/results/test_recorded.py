@@ -21,7 +21,7 @@ from gpuops.results.life import NodeOnboarding, Onboarding
 from gpuops.results.recorded import record
 from gpuops.results.repair import Repair
 from gpuops.store import Runs
-from gpuops.store.records import RunRecord
+from gpuops.store.records import FLEET, RunRecord
 
 BEGAN = dt.datetime(2026, 11, 1, tzinfo=dt.timezone.utc)
 RUN = RunRecord("", BEGAN, 1.0, "ok", "alice")
@@ -104,13 +104,15 @@ def test_a_measurement_that_leaves_a_node_open_does_not_clear_it(blame, result):
 
 def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():
     fabric = build_fabric(Cabling(2, 2, unit=2, leaves=2))
-    measured = (Measured(Round("node", (RankGroup(("gpu001",)),)), (GroupResult(RankGroup(("gpu001",)), 478.0),)),)
+    whole = (RankGroup(("gpu000",)), RankGroup(("gpu001",)))
+    measured = (Measured(Round("node", whole), tuple(map(GroupResult, whole, (None, 478.0)))),)
     parts = (
         BlamedPart(NIC, "slow", 31.0, 48.0),
         BlamedPart("gpu001", "slow", 40.0, 48.0),
         BlamedPart("gpu001:mlx5_0", "slow", 0.0062, 0.0125),
         BlamedPart("gpu001:mlx5_1", "slow", 20.0, 48.0, alternatives=("leaf:L1",)),
         BlamedPart("gpu000:mlx5_0", "hang"),
+        BlamedPart("gpu000", "slow", 300.0, 450.0, where="within nodes"),
     )
     kept = record(Measurement(Evidence(fabric, measured), Blame(parts), "nccl"), RUN, {})
     assert kept.nodes["gpu001"].figures == {
@@ -122,9 +124,41 @@ def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():
         "rails.gb_per_s": 40.0,
         "rails.expected_gb_per_s": 48.0,
     }
+    assert kept.nodes["gpu000"].figures == {"gpus.gb_per_s": 300.0, "gpus.expected_gb_per_s": 450.0}
     told = [finding.message for finding in kept.nodes["gpu001"].findings]
     assert "all-reduce: slow, 31 of 48 GB/s" in told
     assert "all-reduce: slow, 0.0062 of 0.0125 GB/s" in told
+
+
+@pytest.mark.parametrize(
+    ("names", "node", "part", "figures", "status"),
+    [
+        (("gpu001", NIC), "gpu001", "node", {"rails.gb_per_s": 24.0, "rails.expected_gb_per_s": 48.0}, "fail"),
+        ((NIC, "gpu001"), "gpu001", "node", {"rails.gb_per_s": 24.0, "rails.expected_gb_per_s": 48.0}, "fail"),
+        (
+            ("gpu001:gpu1", NIC),
+            "gpu001",
+            "gpu1 or mlx5_1",
+            {"gpu1 or mlx5_1.gb_per_s": 24.0, "gpu1 or mlx5_1.expected_gb_per_s": 48.0},
+            "fail",
+        ),
+        ((NIC, "leaf:L1"), FLEET, NIC, {}, "unknown"),
+        (("gpu000:mlx5_1", NIC), FLEET, "gpu000:mlx5_1", {}, "unknown"),
+        (("unit:U0/rail1", "unit:U1/rail1"), FLEET, "unit:U0/rail1", {}, "pass"),
+    ],
+    ids=["node-or-nic", "nic-or-node", "two-parts", "nic-or-leaf", "two-nodes", "two-units"],
+)
+def test_one_of_several_parts_of_a_node_is_kept_as_of_this_node(names, node, part, figures, status):
+    fabric = build_fabric(Cabling(2, 2, unit=2, leaves=2))
+    pair = RankGroup(("gpu000", "gpu001"))
+    measured = (Measured(Round("pair", (pair,)), (GroupResult(pair, 24.0),)),)
+    blamed = BlamedPart(names[0], "slow", 24.0, 48.0, alternatives=names[1:])
+    kept = record(Measurement(Evidence(fabric, measured), Blame((blamed,)), "nccl"), RUN, {})
+    (finding,) = (*kept.fleet, *(each for visit in kept.nodes.values() for each in visit.findings))
+    assert (finding.key.node, finding.key.part) == (node, part)
+    assert kept.nodes["gpu001"].figures == figures
+    assert kept.nodes["gpu000"].figures == {}
+    assert kept.nodes["gpu001"].status == status
 
 
 @pytest.mark.parametrize("result", [object(), "text", None])

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: Path | None, save: Path | None) -> int:
     """Measure all GPU and node links and name slow parts.
 
-    The links are measured in a few parallel rounds, and only on nodes that pass the quick checks and are proved idle:
-    rails first, then full nodes, then groups. A part is blamed only if it is slow with several partners; one slow pair
-    blames no part. If a host or group has the name of a COMMAND, select it with --limit.
+    gpuops measures only nodes that pass the quick checks and are proved idle. It needs a few rounds, each with many
+    groups at once: rails first, then full nodes, then groups. A part is blamed only if it is slow with several
+    partners; one slow pair blames no part. If a host or group has the name of a COMMAND, select it with --limit.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import allreduce

@@ -21,7 +21,7 @@ _unless = functools.partial(click.option, flag_value=False, default=True)
 @_number("--nodes", type=click.IntRange(1, 16384), default=128, help="Nodes of the fabric.")
 @_number("--gpus", type=click.IntRange(1, 16), default=8, help="GPUs per node, and as many NICs.")
 @_number("--unit", type=click.IntRange(1), default=16, help="Nodes that share leaf switches.")
-@_number("--leaves", type=click.IntRange(1), help="Leaf switches per unit (one for each rail).")
+@_number("--leaves", type=click.IntRange(1), help="Leaf switches per unit (default: one for each rail).")
 @click.option(
     "--oversubscription",
     type=Number(1, 16),
@@ -45,7 +45,10 @@ _unless = functools.partial(click.option, flag_value=False, default=True)
 @click.option("--timeout", metavar="SECONDS", callback=seconds_of, default="60", help="Timeout for each line of CMD.")
 @OPTIONS["confidence"]
 @shows("table", "json")
-@exits(failed="a fault was missed, or a part is blamed wrongly or on the fabric of CMD", incomplete="a part is unclear")
+@exits(
+    failed="a fault was missed, a part is blamed wrongly, or a part of CMD's fabric is blamed",
+    incomplete="a part is unclear",
+)
 def command(*, output: Output, program: str | None, timeout: float, confidence: float, **options: Any) -> int:
     """Inject faults into a simulated fabric and find them.
 

@@ -33,9 +33,11 @@ _size = functools.partial(click.option, metavar="SIZE", callback=_bytes)
 
 
 @click.command(name="sweep", cls=Command)
-@click.option("--scope", type=click.Choice(SWEEP_SCOPES), help="Within each node, or all nodes together (group).")
+@click.option(
+    "--scope", type=click.Choice(SWEEP_SCOPES), help="Within each node, or all nodes together (default: group)."
+)
 @_size("--min-size", default="1K", show_default=True, help="Smallest size; each one is twice the one before.")
-@_size("--max-size", help="Largest size (1G or more; 64M over tcp).")
+@_size("--max-size", help="Largest size (default: 1G or more; 64M over tcp).")
 @asks(SweepRequest)
 @shows("table", "json", "svg")
 @reaches

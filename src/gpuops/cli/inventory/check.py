@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, source: str | None, limit: str, pattern: str) -> None:
     """Read the whole inventory and report errors and warnings.
 
-    An error is a host that gpuops cannot use.
+    An error is a host that gpuops cannot use. If there is one, the exit code is 2.
     """
     name, inventory = open_inventory(source, limit, pattern)
     hosts = inventory.hosts.values()

@@ -24,9 +24,9 @@ _LONGEST_MINUTES = 10  # that the demo itself may take on a slow machine
 def command(ctx: click.Context, minutes: int) -> None:
     """Find the injected faults of a simulated cluster.
 
-    The demo starts 8 H100 hosts with faults, one of them unreachable, validates and measures them. It succeeds only if
-    both reports name exactly the injected faults. The hosts stay for a while, so that you can run what the reports
-    propose; gpuops lab down stops them.
+    The demo starts 8 H100 hosts with faults, one of them unreachable, and validates and measures them. It succeeds only
+    if both reports name exactly the injected faults. The hosts stay for a while, so that you can run the commands that
+    the reports propose; gpuops lab down stops them.
     """
     from gpuops.lab import cluster
     from gpuops.lab.demo import MACHINE, NODES, PLANTED, SLOW

@@ -16,7 +16,12 @@ from gpuops.errors import format_count
     "--fault", "faults", multiple=True, metavar="HOST:SUBJECT:FAULT[=VALUE]", help="Inject a fault; repeatable."
 )
 @click.option("--bare", is_flag=True, help="Start without a driver, for gpuops onboard.")
-@click.option("--port-base", type=click.IntRange(1024, 65535), metavar="PORT", help="First port (a free range).")
+@click.option(
+    "--port-base",
+    type=click.IntRange(1024, 65535),
+    metavar="PORT",
+    help="First port (default: the start of a free range).",
+)
 def command(nodes: int, profile: str, faults: tuple[str, ...], port_base: int | None, *, bare: bool) -> None:
     """Start the hosts and wait until the last one answers."""
     from gpuops.lab import cluster

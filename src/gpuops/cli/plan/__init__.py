@@ -35,8 +35,10 @@ _count = click.IntRange(1)
     metavar="SPEC",
     help="Nodes and profile, such as 16xhgx-h100, instead of an inventory.",
 )
-@click.option("--gbs", "global_batch", type=_count, metavar="N", help="Sequences per step (8 for each GPU).")
-@click.option("--seq", "sequence", type=_count, metavar="N", help="Tokens per sequence (the model's, at most 8192).")
+@click.option("--gbs", "global_batch", type=_count, metavar="N", help="Sequences per step (default: 8 for each GPU).")
+@click.option(
+    "--seq", "sequence", type=_count, metavar="N", help="Tokens per sequence (default: the model's, at most 8192)."
+)
 @click.option(
     "--precision",
     type=click.Choice(["bf16", "fp16", "fp8", "fp4"]),
@@ -65,13 +67,13 @@ _count = click.IntRange(1)
 @lasts
 @shows("table", "json")
 @reaches(pattern=False, saved=True, saved_inventory=True)
-@exits(failed="no layout fits")
+@exits(failed="no layout fits, or that of --against does not")
 def command(cluster: Cluster, output: Output, machines: str, save: Path | None, **options: Any) -> int:  # fmt: skip
     """Choose the fastest layout for a model on a cluster.
 
-    Every valid layout is scored by a model of time and memory. Without --cluster, the nodes of the inventory are used,
-    with the bandwidths that they were measured at, if the store has them. The first layout is what place and render
-    take as --layout. If a host or group has the name of a COMMAND, select it with --limit.
+    A model of time and memory scores every valid layout. Without --cluster, gpuops plans for the nodes of the
+    inventory, with their measured bandwidths if the store has them. Pass the first layout to place and render as
+    --layout. If a host or group has the name of a COMMAND, select it with --limit.
     """
     from gpuops.reasons import exit_code
     from gpuops.report.output import write

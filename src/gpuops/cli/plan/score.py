@@ -16,7 +16,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--constants",
     "kind",
-    type=click.Choice(["left-out", "priors", "one-run", "fitted", "calibrated"]),
+    type=click.Choice(["left-out", "publisher-left-out", "priors", "one-run", "fitted", "calibrated"]),
     default="left-out",
     show_default=True,
     help="Constants of the first line, and the only ones in JSON; see above.",
@@ -28,10 +28,11 @@ _file = click.Path(path_type=Path, dir_okay=False)
 def command(table: Path, output: Output, *, kind: str, calibration: Path | None, experts: bool) -> int:
     """Compare predicted step times with measured runs.
 
-    TABLE is a CSV file with a row for each run; docs/planner.md lists its columns. Constants predict the runs that they
-    were fitted to better than other runs. So the first line scores each run with constants fitted without its source
-    (left-out). The other choices are the priors, the priors corrected by one run of each cluster (one-run), and
-    constants fitted to all rows, without (fitted) or with a factor for each GPU (calibrated).
+    TABLE is a CSV file with a row for each run; docs/planner.md lists its columns. Constants predict the runs to which
+    they were fitted better than other runs. So the first line scores each run with constants that were fitted without
+    its source (left-out). The other choices are constants fitted without all sources of its publisher
+    (publisher-left-out), the priors, the priors corrected by one run of each cluster (one-run), and constants fitted to
+    all rows, without (fitted) or with a factor for each GPU (calibrated).
     """
     from gpuops.operations.planning.table import score_table
     from gpuops.reasons import exit_code

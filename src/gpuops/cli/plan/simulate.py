@@ -44,9 +44,11 @@ _each = functools.partial(_number, callback=_times, metavar="MS[,MS…]")
     "--schedule",
     "kind",
     type=click.Choice(["gpipe", "1f1b", "interleaved"]),
-    help="Order of the passes (1f1b; interleaved if --vpp is above 1).",
+    help="Order of the passes (default: 1f1b, or interleaved if --vpp is above 1).",
 )
-@_number("--pp", "stages", type=_count, metavar="N", help="Stages of the pipeline (4, or one for each time).")
+@_number(
+    "--pp", "stages", type=_count, metavar="N", help="Stages of the pipeline (default: one for each time given, or 4)."
+)
 @_number("--chunks", "batches", type=_count, default=8, metavar="N", help="Micro-batches per step.")
 @_number("--vpp", type=_count, default=1, metavar="N", help="Model chunks per stage.")
 @_each("--forward", default="1", help="Milliseconds of a micro-batch's forward pass, of all stages or of each.")
@@ -57,9 +59,10 @@ _each = functools.partial(_number, callback=_times, metavar="MS[,MS…]")
 def command(output: Output, *, kind: str | None, stages: int | None, batches: int, vpp: int, **times: Any) -> None:
     """Draw the schedule of a pipeline with its bubble.
 
-    Every pass of every micro-batch is simulated: a stage waits for the one before it, or behind it. GPipe runs all
-    micro-batches forward and then all backward. 1F1B takes as long, and keeps no more micro-batches than stages. The
-    interleaved schedule gives each stage several model chunks, which divide the bubble.
+    Every pass of every micro-batch is simulated: a forward pass waits for the stage before, a backward pass for the
+    stage after. GPipe runs all micro-batches forward and then all backward. 1F1B takes as long, but keeps at most as
+    many micro-batches in memory as there are stages. The interleaved schedule gives each stage several model chunks,
+    which divide the bubble by their number.
     """
     from gpuops.planner.pipeline import simulate_schedule
     from gpuops.report.planning import schedule as report

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def command(cluster: Cluster, request: SetStateRequest, output: Output, node: str) -> int:
     """Set nodes to repair, rma, retired or new.
 
-    Only states that can follow the current one are allowed. The node is drained; `gpuops admit` or `gpuops onboard`
-    lets it take jobs again.
+    Only states that can follow the current one are allowed. The nodes are drained; `gpuops admit` or `gpuops onboard`
+    lets them take jobs again.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import states

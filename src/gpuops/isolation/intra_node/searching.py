@@ -140,6 +140,7 @@ def _blamed_part(
         evidence=(f"{reading}: {detail}", *filter(None, (figure.detail,)), *more),
         alternatives=alternatives,
         probability=None if view.doubt == "failed" else view.probability,
+        where="within nodes",
     )
 
 
@@ -160,7 +161,14 @@ def _flapping_part(view: NodeView) -> BlamedPart:
         1 - view.flapping.chance(gpus[0]) if part != view.node.name and not alternatives else 0
     )
     return BlamedPart(
-        part, kind, rate, typical.normal, evidence=tuple(words), alternatives=tuple(alternatives), probability=chance
+        part,
+        kind,
+        rate,
+        typical.normal,
+        evidence=tuple(words),
+        alternatives=tuple(alternatives),
+        probability=chance,
+        where="within nodes",
     )
 
 

@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "host",
         "nvlink-domain",
-        "in this clique of a domain across nodes",
+        "its GPUs are in this clique of a domain across nodes",
         _nvlink_domain,
         "CLIQUE",
         "2",

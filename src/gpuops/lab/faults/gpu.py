@@ -169,7 +169,7 @@ def _route_unhealthy(node: Node, name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("gpu", "lost", "fell off the bus: Xid 79, lspci rev ff, nvidia-smi fails", _lost, found_by=("gpu-lost",)),
+    Fault("gpu", "lost", "it fell off the bus: Xid 79, lspci rev ff, nvidia-smi fails", _lost, found_by=("gpu-lost",)),
     Fault("gpu", "xid", "an Xid in the kernel log", _xid, takes="NUMBER", found_by=("xid",)),
     Fault(
         "gpu",
@@ -251,16 +251,22 @@ FAULTS = (
         _route_unhealthy,
         found_by=("fabric-manager",),
     ),
-    Fault("gpu", "rows-remapped", "so many of its rows were remapped before", _rows_remapped, "COUNT", "1"),
+    Fault("gpu", "rows-remapped", "this many of its rows were remapped earlier", _rows_remapped, "COUNT", "1"),
     Fault("gpu", "card", "another card is in its slot", _card, "SERIAL", "1650000000001"),
     Fault(
         "gpu",
         "miscounts",
-        "its part of an all-reduce is wrong, with no other sign",
+        "its part of an all-reduce is wrong, without any other sign",
         _miscounts,
         found_by=("all-reduce-bandwidth",),
     ),
-    Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal, found_by=("temperature", "throttle")),
+    Fault(
+        "gpu",
+        "thermal",
+        "it is too hot, and the hardware lowers its clocks",
+        _thermal,
+        found_by=("temperature", "throttle"),
+    ),
     Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS", found_by=("power-limit",)),
     Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES", found_by=("pcie-link",)),
     Fault("gpu", "busy", "a process uses it", _busy),

@@ -187,7 +187,7 @@ FAULTS = (
     Fault(
         "gpu",
         "locked-clocks",
-        "its clocks are locked below the others', at work",
+        "its clocks are locked, and lower than the others' at work",
         _locked_clocks,
         "MHZ",
         "1200",
@@ -213,7 +213,15 @@ FAULTS = (
         lambda node, name, _value: node.with_gpu(int(name), inforom_corrupted=True),
         found_by=("smi-errors",),
     ),
-    Fault("gpu", "other-model", "another card than the others", _other_model, "PRODUCT", "NVIDIA A40", ("gpu-model",)),
-    Fault("gpu", "mig", "in MIG mode without an instance: no job can use it", _mig, found_by=("compute-mode",)),
+    Fault(
+        "gpu",
+        "other-model",
+        "it is of another model than the others",
+        _other_model,
+        "PRODUCT",
+        "NVIDIA A40",
+        ("gpu-model",),
+    ),
+    Fault("gpu", "mig", "it is in MIG mode without an instance: no job can use it", _mig, found_by=("compute-mode",)),
     Fault("gpu", "unreadable", "nvidia-smi reads errors in place of its sensors and links", _unreadable),
 )

@@ -122,7 +122,7 @@ FAULTS = (
     Fault(
         "host",
         "version-mismatch",
-        "library updated, module not yet reloaded",
+        "the libraries were updated, and the module not reloaded",
         _version_mismatch,
         found_by=("driver-loaded",),
     ),
@@ -151,7 +151,7 @@ FAULTS = (
     Fault(
         "host",
         "ranks-hang",
-        "its ranks of an all-reduce never arrive",
+        "its ranks never join an all-reduce",
         _behaving(ranks_arrive=False),
         found_by=("all-reduce-bandwidth",),
     ),

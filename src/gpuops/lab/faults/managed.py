@@ -100,14 +100,14 @@ FAULTS = (
     Fault(
         "host",
         "confidential",
-        "its GPUs are in confidential computing, and ready",
+        "its GPUs use confidential computing, and are ready",
         lambda node, _name, _value: replace(node, confidential="ON", accepts_work=True),
         found_by=("confidential-computing",),
     ),
     Fault(
         "host",
         "confidential-not-ready",
-        "its GPUs are in confidential computing, and not set ready",
+        "its GPUs use confidential computing, and are not ready",
         lambda node, _name, _value: replace(node, confidential="ON"),
         found_by=("confidential-computing",),
     ),

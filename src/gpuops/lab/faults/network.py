@@ -137,7 +137,7 @@ FAULTS = (
     Fault(
         "nic",
         "phys-state",
-        "the port's physical state",
+        "its port is in this physical state",
         _physical,
         "PHYSICAL",
         "LinkErrorRecovery",

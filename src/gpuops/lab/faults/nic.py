@@ -62,7 +62,11 @@ def _not_started(node: Node, name: str, _value: str) -> Node:
 FAULTS = (
     Fault("nic", "port-down", "the port has no link", _port_down, found_by=("ib-ports",)),
     Fault(
-        "nic", "not-started", "its firmware was not ready, so the driver left it", _not_started, found_by=("ib-ports",)
+        "nic",
+        "not-started",
+        "its firmware was not ready, so the driver gave it up",
+        _not_started,
+        found_by=("ib-ports",),
     ),
     Fault("nic", "rate", "the port trained to another rate", _rate, takes="GBPS", found_by=("ib-ports",)),
     Fault(
@@ -84,7 +88,7 @@ FAULTS = (
     Fault(
         "nic",
         "slow-duplex",
-        "the same, but only when sending and receiving at once",
+        "slower than it reports when it sends and receives at once",
         _slow_duplex,
         "PERCENT",
         "35",

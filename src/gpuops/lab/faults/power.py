@@ -77,12 +77,12 @@ FAULTS = (
     Fault(
         "host",
         "psu-lost",
-        "a power supply has no input; without redundancy from the third on",
+        "this power supply has no input; if half have none, redundancy is lost",
         _supply_lost,
         "NUMBER",
         found_by=("redfish", "bmc"),
     ),
-    Fault("host", "fan-stopped", "a fan does not turn", _fan, takes="NUMBER", found_by=("redfish", "bmc")),
+    Fault("host", "fan-stopped", "this fan does not turn", _fan, takes="NUMBER", found_by=("redfish", "bmc")),
     Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error, found_by=("redfish", "bmc")),
     Fault(
         "host",

@@ -55,7 +55,15 @@ def _spec_lacks_gpus(node: Node, _name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("host", "governor", "one CPU saves power", _governor, "NUMBER", "17", found_by=("kernel-settings",)),
+    Fault(
+        "host",
+        "governor",
+        "one CPU has a governor that saves power",
+        _governor,
+        "NUMBER",
+        "17",
+        found_by=("kernel-settings",),
+    ),
     Fault(
         "host", "numa-balancing", "the kernel moves pages between NUMA nodes", _balancing, found_by=("kernel-settings",)
     ),

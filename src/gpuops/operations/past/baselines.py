@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from gpuops.errors import LockedError, OutputError
+from gpuops.planner.price import SlowPart
 from gpuops.store import Runs
 from gpuops.trends.baselines import Baseline, baseline
 from gpuops.workspace import Workspace
@@ -13,11 +14,13 @@ from gpuops.workspace import Workspace
 WITHIN, RAIL, PAIR = "within a node", "a rail of two nodes", "two nodes"
 
 
-def measured_here(work: Workspace, nodes: Collection[str]) -> dict[str, Baseline]:
+def measured_here(work: Workspace, nodes: Collection[str], slow: Iterable[SlowPart] = ()) -> dict[str, Baseline]:
     """Return the baselines of these nodes, which are of one kind, by kind of run; note a store that cannot be read.
 
-    Only all-reduces of the usual payload count, and of each node or pair only the latest.
+    Only all-reduces of the usual payload count, and of each node or pair only the latest. Of few nodes, most pairs may
+    include one with a ``slow`` part: these count with what its peers reach.
     """
+    healthy = {part.node: part.expected_gb_per_s for part in slow if not part.is_inside}
     now = dt.datetime.now(dt.timezone.utc)
     figures: dict[str, dict[tuple[object, ...], tuple[dt.datetime, float]]] = {WITHIN: {}, RAIL: {}, PAIR: {}}
     try:
@@ -31,7 +34,8 @@ def measured_here(work: Workspace, nodes: Collection[str]) -> dict[str, Baseline
                 seen = link.link
                 if {seen.a, seen.b} <= set(nodes):
                     kind = PAIR if seen.rail is None else RAIL
-                    figures[kind][seen.a, seen.b, seen.rail] = (link.at, seen.gb_per_s)
+                    rate = max(seen.gb_per_s, healthy.get(seen.a, 0.0), healthy.get(seen.b, 0.0))
+                    figures[kind][seen.a, seen.b, seen.rail] = (link.at, rate)
     except (OutputError, LockedError) as error:
         work.note(f"what these nodes reached themselves is unknown: {error}")
     found = {kind: baseline(latest.values(), now) for kind, latest in figures.items()}

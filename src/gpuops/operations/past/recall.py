@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,21 +56,29 @@ def recall(work: Workspace, max_age: float) -> dict[str, Recalled]:
 def blamed(work: Workspace, nodes: Collection[str]) -> dict[str, Excluded]:
     """Return the nodes of which a measurement blamed a part, and none since found it well."""
     found: dict[str, list[KeptFinding]] = {}
-    for finding in accusations(work):
+    known = accusations(work)
+    for finding in known:
         if finding.key.node in nodes:
             found.setdefault(finding.key.node, []).append(finding)
-        elif finding.key.node == FLEET:
-            work.note(f"{_when(finding)} blamed {finding.key.part}: jobs that cross it may be slow")
+    note_fabric(work, known)
     return {
         node: Excluded(
             node,
             "defective",
-            f"{_when(findings[-1])} blamed {', '.join(finding.key.part for finding in findings)}",
+            f"{when(findings[-1])} blamed {', '.join(finding.key.part for finding in findings)}",
             checks=(ALL_REDUCE,),
             do=f"repair it, then measure again: {propose('allreduce', node)}",
         )
         for node, findings in found.items()
     }
+
+
+def note_fabric(work: Workspace, known: Iterable[KeptFinding]) -> None:
+    """Note what a measurement blamed that is not of a single node: a leaf, or one of the parts of several nodes."""
+    for finding in known:
+        if finding.key.node == FLEET:
+            slow = "jobs that cross it may be slow, which no estimate includes"
+            work.note(f"{when(finding)} blamed {finding.key.part}: {slow}")
 
 
 def _visits(work: Workspace) -> Mapping[str, KeptVisit]:
@@ -134,5 +142,6 @@ def _note(work: Workspace, visits: Sequence[KeptVisit]) -> None:
     work.note(f"using run {newest.run} of validate for {nodes} ({ago} ago); --fresh queries them again")
 
 
-def _when(finding: KeptFinding) -> str:
+def when(finding: KeptFinding) -> str:
+    """Return the measurement that last blamed the part, with its time and run."""
     return f"the all-reduce of {finding.last_at:%Y-%m-%d %H:%M} (run {finding.last_run})"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpuops.assessment import profile_for
 from gpuops.errors import LayoutError
 from gpuops.operations.candidates import Chosen, candidates_of
-from gpuops.operations.past.baselines import RAIL, WITHIN, measured_here
+from gpuops.operations.past.baselines import PAIR, RAIL, WITHIN, measured_here
+from gpuops.operations.past.recall import accusations, note_fabric
 from gpuops.operations.past.slow_parts import slow_parts
 from gpuops.placement import NodeShape
 from gpuops.planner.hardware import ClusterSpec, from_catalogue, from_nodes
@@ -16,6 +17,8 @@ from gpuops.planner.price import SlowPart, slowed
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.requests import PlaceRequest, PlanRequest
+from gpuops.store.records import KeptFinding
+from gpuops.trends.baselines import Baseline
 from gpuops.workspace import Workspace
 
 
@@ -48,10 +51,27 @@ def machines_of(work: Workspace, request: PlanRequest) -> Machines:
     cluster = from_nodes(shapes, {shape.name: shape.gpu_name for shape in shapes}, _profile(work, shapes[0], found))
     if work.nodes.source == "saved" or request.facts is not None:
         return Machines(cluster, cluster, names, found.excluded)
-    healthy = _as_measured(work, cluster, names)
-    slow = tuple(slow_parts(work, (*names, *found.excluded)))
-    used = [part for part in slow if part.node in names]
-    return Machines(slowed(healthy, used), healthy, names, found.excluded, slow)
+    known = accusations(work)
+    if request.all_nodes:  # else the choice of nodes has noted it
+        note_fabric(work, known)
+    return as_measured(work, cluster, names, found.excluded, known)
+
+
+def as_measured(
+    work: Workspace,
+    cluster: ClusterSpec,
+    nodes: tuple[str, ...],
+    excluded: Mapping[str, Excluded],
+    known: Iterable[KeptFinding],
+) -> Machines:
+    """Return the machines of ``cluster``, which are ``nodes``, with what the store has of their links and slow parts.
+
+    ``known`` are the findings of measurements that still hold, on these nodes or on ``excluded`` ones.
+    """
+    slow = tuple(slow_parts(work, known, {*nodes, *excluded}))
+    used = [part for part in slow if part.node in nodes]
+    healthy = _with_measurements(cluster, measured_here(work, nodes, used))
+    return Machines(slowed(healthy, used), healthy, nodes, excluded, slow)
 
 
 def _profile(work: Workspace, shape: NodeShape, found: Chosen) -> Profile:
@@ -62,13 +82,16 @@ def _profile(work: Workspace, shape: NodeShape, found: Chosen) -> Profile:
     return profile_for(host, shape.gpu_name, len(shape.gpus), list(work.catalogue.profiles().values()))
 
 
-def _as_measured(work: Workspace, cluster: ClusterSpec, nodes: Sequence[str]) -> ClusterSpec:
-    """Return the cluster with what its own all-reduces reached, where the store has at least three of a kind."""
-    here = measured_here(work, nodes)
+def _with_measurements(cluster: ClusterSpec, here: Mapping[str, Baseline]) -> ClusterSpec:
+    """Return the cluster with what its own all-reduces reached, of rails if there are any, else of two whole nodes.
+
+    Two whole nodes share what all their NICs carry. Where NVLink joins nodes, neither says how fast the NICs are.
+    """
     if within := here.get(WITHIN):
         source = f"measured here: median of {within.count} nodes"
         cluster = cluster.with_measurements(nvlink_gb_per_s=within.gb_per_s, source=source)
-    if rail := here.get(RAIL):
-        source = f"measured here: median of {rail.count} pairs"
-        cluster = cluster.with_measurements(network_gb_per_s=rail.gb_per_s, source=source)
+    between, sharing = (here[RAIL], 1) if RAIL in here else (here.get(PAIR), cluster.gpus_per_node)
+    if between and cluster.domain_gpus <= cluster.gpus_per_node:
+        source = f"measured here: median of {between.count} pairs"
+        cluster = cluster.with_measurements(network_gb_per_s=between.gb_per_s / sharing, source=source)
     return cluster
