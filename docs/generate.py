@@ -27,8 +27,8 @@ from click.testing import CliRunner
 from gpuops.bandwidth import GIB, ExpectedBandwidth
 from gpuops.catalogue import Catalogue
 from gpuops.cli import program
-from gpuops.cli._options import reaches
-from gpuops.cli._terminal import exit_codes_of
+from gpuops.cli._common.options import reaches
+from gpuops.cli._common.terminal import exit_codes_of
 from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup

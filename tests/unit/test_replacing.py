@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gpuops.files.replacing import file_lock, write_atomic
 from gpuops.playbook.task import TaskRegistry
-from gpuops.replacing import file_lock, write_atomic
 from gpuops.transport import agent
 
 

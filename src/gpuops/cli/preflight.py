@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import OPTIONS, carry_out, reaches
-from gpuops.cli._terminal import Output, WithWords, exits, shows
+from gpuops.cli._common.options import OPTIONS, carry_out, reaches
+from gpuops.cli._common.terminal import Output, WithWords, exits, shows
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster

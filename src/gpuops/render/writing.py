@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from gpuops.document import read_text
 from gpuops.errors import OutputError
+from gpuops.files.replacing import write_atomic
 from gpuops.render.rendering import Rendered
-from gpuops.replacing import write_atomic
 
 
 def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:

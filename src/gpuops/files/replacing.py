@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuops.errors import OutputError
-from gpuops.permissions import others_may_write
+from gpuops.files.permissions import others_may_write
 
 PRIVATE = 0o600
 _PART = re.compile(r"\.\d+\.part")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._asking import (
+from gpuops.cli._common.asking import (
     Number,
     age_of,
     fresh_option,
@@ -27,7 +27,7 @@ from gpuops.cli._asking import (
     variables_of,
     words_of,
 )
-from gpuops.cli._terminal import log_to_stderr, tell, terminal
+from gpuops.cli._common.terminal import log_to_stderr, tell, terminal
 from gpuops.proposal import HostOptions, proposing
 
 if TYPE_CHECKING:
