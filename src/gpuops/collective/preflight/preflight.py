@@ -83,7 +83,7 @@ class Preflight:
             self._run_steps()
         except (KeyboardInterrupt, CancelledError):
             interrupted = True
-        self.log.causes += causes.no_gpu(self.command, self._bare)  # last, since the job may not need one
+        self.log.amend("gpus", causes.no_gpu(self.command, self._bare))  # last, since the job may not need one
         excluded = {**self._unhealthy, **self._in_use, **self.pool.excluded}
         if not any(cause.test == "hosts" for cause in self.log.causes):
             usable = sorted((host for host in hosts if host not in excluded), key=self.avoid.__contains__)
