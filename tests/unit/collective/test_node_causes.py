@@ -171,6 +171,6 @@ def test_a_working_directory_that_is_missing_is_named_by_its_option_and_hides_wh
     lacking = JobEnvironment("/usr/bin/python3", missing=("/srv/job", "/srv/job/a.py"))
     partly = JobEnvironment("/usr/bin/python3", missing=("/srv/job/a.py",))
     folder, script = node_causes.environment(job, {"a": lacking, "b": partly, "c": lacking})
-    fix = "--workdir PATH, a directory that all nodes have, or create /srv/job"
+    fix = "put /srv/job on these nodes, or name one that all have with --workdir"
     assert folder == Cause("environment", ("a", "c"), "the working directory /srv/job is not there", fix)
     assert (script.nodes, script.why) == (("b",), "/srv/job/a.py is not there")

@@ -82,10 +82,7 @@ def _without_files(missing: Mapping[str, Sequence[str]], folder: str) -> Iterato
         nodes = tuple(node for node, files in own.items() if file in files)
         fix, why = f"put {file} on these nodes, or name one that all have", f"{file} is not there"
         if file == folder:
-            fix, why = (
-                f"--workdir PATH, a directory that all nodes have, or create {file}",
-                f"the working directory {why}",
-            )
+            fix, why = f"{fix} with --workdir", f"the working directory {why}"
         yield Cause("environment", nodes, why, fix)
 
 
