@@ -1,17 +1,20 @@
 """Replay weeks of a simulated fleet, to see what judging over time finds, and which healthy parts it accuses.
 
-    python bench/replay.py [--nodes 600] [--days 30] [--runs 5] [--seed 0] [--times 1] [--folder DIR] [--json FILE]
+    python bench/replay.py [--nodes 600] [--days 30] [--runs 5] [--seed 0] [--times 1] [--folder DIR]
+        [--minutes M] [--json FILE]
 
 The fleet is that of `replay_model`, which imports nothing from gpuops and shares no figure with it. ``--times 5``
 plants five times as many faults as the public trace has, so that a small fleet has enough of them. Each run is judged
-and saved as `validate` does it. The store stays in DIR, if one is given.
+and saved as `validate` does it. The store stays in DIR, if one is given; the same command goes on from the last run in
+it. After ``--minutes`` no further run begins.
 """
 
 import argparse
 import collections
 import datetime as dt
 import json
-import re
+import math
+import os
 import resource
 import statistics
 import subprocess
@@ -26,12 +29,13 @@ from replay_model.world import World
 
 from gpuops.operations.past import history
 from gpuops.operations.past.overtime import MOST_RUNS, judge_over_time, with_verdicts
+from gpuops.results.history import poisson_interval
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenPart, Visit
 
 BEGAN = dt.datetime(2026, 3, 2, 1, 0, tzinfo=dt.timezone.utc)
 OTHER_CHECKS = ("xid", "ib-ports", "bmc", "own-stress")
-OVER_TIME = ("counters-over-time", "drift", "lemon")
+OVER_TIME = {"counters-over-time", "drift", "lemon"}
 TRUE = ("building", "failed", "aftermath")
 MOST_SPECIMENS = 3
 KEPT, MOST_BYTES = dt.timedelta(days=400), 2**30
@@ -46,14 +50,16 @@ class Remembered(Runs):
         self.kept = {}
 
     def visits(self, node, limit=-1):
-        own = self.kept.setdefault(node, [])
+        if node not in self.kept:
+            self.kept[node] = super().visits(node, MOST_RUNS)
+        own = self.kept[node]
         own += [latest for latest in super().visits(node, 1) if not own or own[-1].run < latest.run]
         del own[:-MOST_RUNS]
         return own[-limit:]
 
 
 class Score:
-    """What was counted: findings by check and truth, verdicts by check and status, and seconds.
+    """What the store has of each run: findings by check and truth, verdicts by check and status; and seconds.
 
     ``remarks`` are findings of severity info, which accuse no part.
     """
@@ -61,33 +67,35 @@ class Score:
     def __init__(self):
         self.new = collections.Counter()
         self.verdicts = collections.Counter()
-        self.why = collections.Counter()
         self.remarks = collections.Counter()
         self.specimens = []
         self.lemons = {}
         self.node_days = 0.0
         self.seconds = {"judge": [], "save": []}
 
-    def count(self, world, verdicts, changes, visits):
-        for verdict in verdicts:
-            seen = "" if visits[verdict.node].boot else ", not reached"
-            self.verdicts[verdict.check, verdict.status + seen] += 1
-            if verdict.status in ("skipped", "unknown"):
-                self.why[f"{verdict.check} {verdict.status}: " + re.sub(r"\d+", "N", verdict.why)] += 1
-            for finding in verdict.findings:
-                if finding.severity != "info":
-                    self._found(world, verdict, finding)
-        for kept in changes.new:
-            if kept.key.check in OVER_TIME and kept.severity == "info":
-                self.remarks[kept.key.check, kept.key.code] += 1
-            elif kept.key.check in OVER_TIME:
+    def count(self, world, runs, number):
+        seen = set()
+        for kept in runs.visits_of(number).values():
+            seen.update(kept.findings)
+            away = "" if kept.visit.boot else ", not reached"
+            self.verdicts.update(
+                (check, kept.visit.checks[check] + away) for check in OVER_TIME & kept.visit.checks.keys()
+            )
+        for kept in runs.findings_between(number - 1, number):
+            if kept.number not in seen or kept.key.check not in OVER_TIME:
+                continue
+            if kept.severity == "info":
+                self.remarks[kept.key.check, kept.key.code] += kept.first_run == number
+                continue
+            self._found(world, kept.key)
+            if kept.first_run == number:
                 self._new(world, kept)
 
-    def _found(self, world, verdict, finding):
-        kind, _, fault = truth(world, verdict.node, finding.part)
+    def _found(self, world, key):
+        kind, _, fault = truth(world, key.node, key.part)
         if kind == "building":
-            own = fault.found if verdict.check != "lemon" else fault.found_beside
-            own.setdefault(verdict.check, world.now)
+            own = fault.found if key.check != "lemon" else fault.found_beside
+            own.setdefault(key.check, world.now)
 
     def _new(self, world, kept):
         node, check, part, _ = kept.key
@@ -131,10 +139,12 @@ def visit(world, node, failing):
     return Visit(status, "", f"boot-{node.name}-{node.boot}", checks, tuple(found), tuple(parts), world.figures(node))
 
 
-def replay(world, runs, days, per_day):
-    """Replay all runs; return the score."""
-    score, before = Score(), 0.0
-    for day in run_days(world, days, per_day):
+def replay(world, runs, days, per_day, minutes):
+    """Replay all runs; return the score. Those that are in the store are not judged again."""
+    score, before, there, ends = Score(), 0.0, runs.count(), time.monotonic() + 60 * minutes
+    for number, day in enumerate(run_days(world, days, per_day), 1):
+        if number > there and time.monotonic() > ends:
+            break
         world.advance(day)
         failing = collections.defaultdict(list)
         for fault in world.failing():
@@ -148,19 +158,25 @@ def replay(world, runs, days, per_day):
         record = RunRecord(
             "validate", began, 30.0, "findings", "replay", "gpuops validate", level="quick", nodes=visits
         )
-        started = time.perf_counter()
-        verdicts = judge_over_time(runs, record)
-        judged = time.perf_counter()
-        _, changes = runs.save(with_verdicts(record, verdicts))
-        runs.prune(began - KEPT, MOST_BYTES)
-        score.seconds["judge"].append(judged - started)
-        score.seconds["save"].append(time.perf_counter() - judged)
-        score.count(world, verdicts, changes, visits)
+        if number > there:
+            judge(runs, record, score)
+        score.count(world, runs, number)
     with Runs(runs.path) as plain:
         started = time.perf_counter()
         judge_over_time(plain, record)
         score.seconds["judge, all read from the store,"] = [time.perf_counter() - started]
     return score
+
+
+def judge(runs, record, score):
+    """Judge a run and save it, as `validate` does."""
+    started = time.perf_counter()
+    verdicts = judge_over_time(runs, record)
+    judged = time.perf_counter()
+    runs.save(with_verdicts(record, verdicts))
+    runs.prune(record.began - KEPT, MOST_BYTES)
+    score.seconds["judge"].append(judged - started)
+    score.seconds["save"].append(time.perf_counter() - judged)
 
 
 def faults_found(world):
@@ -208,15 +224,19 @@ def outcome(world, score, settings):
         "remarks": {f"{check} / {code}": number for (check, code), number in sorted(score.remarks.items())},
         "verdicts": {f"{check} / {status}": number for (check, status), number in sorted(score.verdicts.items())},
         "false_parts": {
-            check: len({(s["node"], s["part"]) for s in score.specimens if s["check"] == check}) for check in OVER_TIME
+            check: len({(s["node"], s["part"]) for s in score.specimens if s["check"] == check})
+            for check in sorted(OVER_TIME)
         },
-        "why": dict(score.why.most_common()),
-        "false": {check: false[check] for check in OVER_TIME},
-        "false_per_node_month": {check: round(false[check] / months, 4) for check in OVER_TIME},
+        "false": {check: false[check] for check in sorted(OVER_TIME)},
+        "false_per_node_month": {
+            check: [round(number / months, 4) for number in (false[check], *poisson_interval(false[check]))]
+            for check in sorted(OVER_TIME)
+        },
         "events": dict(collections.Counter(e.what for e in world.events if e.day <= world.now)),
         "seconds": {
             f"{what} {name}": round(function(values), 3)
             for what, values in score.seconds.items()
+            if values
             for name, function in (("median", statistics.median), ("last", lambda v: v[-1]), ("most", max))
         },
         "specimens": score.specimens,
@@ -262,9 +282,9 @@ def show(result):
     print(f"  not failed yet: {faults['not_failed_yet']}, of these found: {faults['of_these_found']}")
     for missed in faults["missed"][:MOST_SPECIMENS]:
         print("  missed:", missed)
-    print(f"false alarms: {result['false']}, per node-month {result['false_per_node_month']}")
+    print(f"false alarms: {result['false']}, per node-month with 95 % [low, high] {result['false_per_node_month']}")
     print(f"  on so many parts: {result['false_parts']}")
-    for name in ("new", "remarks", "verdicts", "why", "events", "seconds"):
+    for name in ("new", "remarks", "verdicts", "events", "seconds"):
         print(f"{name}: {result[name]}")
     print(f"planted lemons: {result['lemons']}, named after failures: {result['lemons_named_after_failures']}")
     shown = collections.Counter()
@@ -272,18 +292,20 @@ def show(result):
         shown[each["check"], each["truth"]] += 1
         if shown[each["check"], each["truth"]] <= MOST_SPECIMENS:
             print("  false:", *(f"{key}={value}" for key, value in each.items()))
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(f"store: {result['store_mib']} MiB; queries (function, command, CPU of it, s): {result['queries']}")
 
 
-def measure(folder, nodes, days, per_day, seed, times):
-    """Replay in an empty folder; return what was counted."""
+def measure(folder, nodes, days, per_day, seed, times, minutes=math.inf):
+    """Replay in a folder that is empty, or has the store of the same replay; return what was counted."""
     world = World(seed, nodes, days, times)
-    (folder / ".gpuops").mkdir(mode=0o700)
+    (folder / ".gpuops").mkdir(mode=0o700, exist_ok=True)
     (folder / "inventory.ini").write_text("".join(f"{name}\n" for name in world.nodes))
     (folder / "gpuops.yml").write_text("inventory: inventory.ini\n")
-    settings = {"nodes": nodes, "days": days, "runs": days * per_day, "seed": seed, "times": times, "beyond": BEYOND}
     with Remembered(folder / ".gpuops" / "state.db") as runs:
-        result = outcome(world, replay(world, runs, days, per_day), settings)
+        score = replay(world, runs, days, per_day, minutes)
+        settings = {"nodes": nodes, "days": round(world.now, 1), "of": days, "runs": runs.count()}
+        result = outcome(world, score, settings | {"seed": seed, "times": times, "beyond": BEYOND})
     result["store_mib"] = round(sum(f.stat().st_size for f in (folder / ".gpuops").glob("state.db*")) / 2**20, 1)
     return result | {"node": min(world.lemons, default=min(world.nodes))}
 
@@ -294,12 +316,14 @@ def main(words=None):
         parser.add_argument(name, type=int, default=default)
     parser.add_argument("--times", type=float, default=1.0)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as scratch:
         folder = asked.folder or Path(scratch) / "project"
-        folder.mkdir(parents=True)
-        result = measure(folder.resolve(), asked.nodes, asked.days, asked.runs, asked.seed, asked.times)
+        folder.mkdir(parents=True, exist_ok=True)
+        how = (asked.nodes, asked.days, asked.runs, asked.seed, asked.times, asked.minutes)
+        result = measure(folder.resolve(), *how)
         result["queries"] = query_seconds(folder.resolve(), result["node"])
     if asked.json:
         asked.json.write_text(json.dumps(result, indent=1))

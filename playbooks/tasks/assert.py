@@ -32,7 +32,7 @@ class Params:
 
 @task
 def assert_(params: Params) -> Plan:
-    """Nothing is changed. A question that the node cannot answer fails the step."""
+    """Nothing is changed. If the node cannot answer, the step fails."""
     if not params.words:
         yield Failed(params.message)
     answer = yield Command(params.words, timeout_seconds=params.seconds, become=params.become)

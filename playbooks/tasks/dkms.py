@@ -1,4 +1,4 @@
-"""A kernel module that DKMS built for the running kernel. Nothing is changed: packages build it."""
+"""A kernel module that DKMS built for the running kernel. Nothing is changed, because packages build it."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Params:
 
 @task
 def dkms(params: Params) -> Plan:
-    """DKMS has built the module: a package may install successfully although its module failed to build.
+    """DKMS has built the module. Without this task, a package may install although its module failed to build.
 
     If the build failed, the compiler's error is reported.
     """

@@ -49,7 +49,7 @@ class Params:
 def kernel_cmdline(params: Params) -> Plan:
     """The parameters apply at the next boot; if the node runs without them now, the task reboot_required records it.
 
-    Debian and Ubuntu use a drop-in for grub, RHEL and Rocky use grubby (not tested on a real one).
+    Debian and Ubuntu use a drop-in for grub, RHEL and Rocky use grubby, which was not tested on a real one.
     """
     entries = yield Command(("grubby", "--info=ALL"), timeout_seconds=60, become="if-refused")
     yield from (_with_grub(params) if entries.missing else _with_grubby(params, entries.out))

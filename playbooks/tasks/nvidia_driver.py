@@ -68,7 +68,7 @@ def nvidia_driver(params: Params) -> Plan:
     another driver than the installed one, it is recorded that it needs a reboot: see the task reboot.
 
     On Debian the component contrib must be enabled (task apt_repo). On RHEL and Rocky dkms comes from EPEL, which must
-    be configured (task dnf_repo); neither is tested on a real one.
+    be configured (task dnf_repo); neither was tested on a real one.
     """
     machine, functions, files = yield (system, gpu_functions, Files((_RUNFILE, _CONF, _SHOWN)))
     if isinstance(machine, Unknown):

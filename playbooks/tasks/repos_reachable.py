@@ -40,7 +40,7 @@ class Params:
 
 @task
 def repos_reachable(params: Params) -> Plan:
-    """Names resolve, proxies answer and signatures are valid, as for an installation, which also needs the right time.
+    """Names resolve, proxies answer, and signatures are valid, which also needs the right time on the node.
 
     Tested with dnf 4.14 on Debian, not on a real RHEL or Rocky.
     """

@@ -33,8 +33,8 @@ class Params:
     """``devices`` by their RDMA names (mlx5_0); the default is all Ethernet devices.
 
     ``traffic_class`` marks the packets: its six high bits are the DSCP, which the switches map to the lossless class
-    ``priority``. ``cnp_dscp`` marks congestion notifications. All three must match the switches, and jobs must set the
-    same: NCCL_IB_TC.
+    ``priority``. ``cnp_dscp`` marks congestion notifications. All three must match the switches. Jobs must set the same
+    traffic class in NCCL_IB_TC.
     """
 
     devices: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Assessment of many nodes, each under its own profile: facts in, one list of verdicts out; no I/O."""
+"""Assessment of many nodes, each under its own profile: facts in, one list of verdicts out; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expected bandwidth of an all-reduce on given machines, with the formula and its sources; no I/O.
+"""Expected bandwidth of an all-reduce on given machines, with the formula and its sources; pure.
 
 All figures are bus bandwidth in GB/s as nccl-tests defines it (doc/PERFORMANCE.md: 2·(n-1)/n times payload over time).
 Within a node, a profile contains measured values: ``allreduce.<nvls|ring>.<GPUs>: {GiB of payload: GB/s}``. Between

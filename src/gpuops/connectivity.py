@@ -1,4 +1,4 @@
-"""Connections between the GPUs and NICs of a node, and what they mean for training; no I/O.
+"""Connections between the GPUs and NICs of a node, and what they mean for training; pure.
 
 The rate of a pair is for one direction, at best:
 

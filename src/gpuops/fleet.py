@@ -1,4 +1,4 @@
-"""Run one function on many hosts, a bounded number at a time, and return one outcome per host, in order."""
+"""Runs one function on many hosts, a limited number at a time; there is one outcome per host, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This Python again, for gpuops' own processes: they import nothing from the current directory."""
+"""How to start this Python again for gpuops' own processes, which import nothing from the current directory."""
 
 from __future__ import annotations
 

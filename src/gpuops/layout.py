@@ -1,4 +1,4 @@
-"""Parallel layouts of training jobs: degrees of parallelism, rank groups, and the rules for them; no I/O."""
+"""Parallel layouts of training jobs: degrees of parallelism, rank groups, and the rules for them; pure."""
 
 from __future__ import annotations
 

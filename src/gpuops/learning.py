@@ -1,4 +1,4 @@
-"""Profiles of machines that are there: the values that most nodes of one kind show; no I/O."""
+"""Learned profiles: the values that most nodes of one kind have; pure."""
 
 from __future__ import annotations
 

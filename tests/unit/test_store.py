@@ -2,6 +2,8 @@ import datetime as dt
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -133,6 +135,39 @@ def test_store_that_cannot_be_written_is_read_and_nothing_is_made_beside_it(tmp_
             moved(store, "gpu02", "new")
     assert [file.name for file in tmp_path.iterdir()] == ["state.db"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o400
+
+
+ON_A_FULL_DISK = """
+import os, pathlib, sys
+from gpuops.errors import OutputError
+from gpuops.store import Runs
+path = pathlib.Path(sys.argv[1], "project", "state.db")
+Runs(path).close()
+try:
+    with open(pathlib.Path(sys.argv[1], "fill"), "wb", buffering=0) as fill:
+        while fill.write(bytes(4096)):
+            pass
+except OSError:
+    pass
+try:
+    Runs(path)
+except OutputError as error:
+    print(error)
+with Runs(path, create=False) as runs:
+    print(runs.count())
+"""
+
+
+def test_a_full_disk_is_named_and_the_store_is_read(tmp_path):
+    mount = 'mount -t tmpfs -o size=400k,mode=700 none "$1" && exec "$2" -c "$3" "$1"'
+    words = ["unshare", "-rm", "sh", "-c", mount, "-", str(tmp_path), sys.executable, ON_A_FULL_DISK]
+    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("this user may not mount anything here")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout.splitlines()) == (
+        "",
+        [f"{tmp_path}/project/state.db: cannot use the store: the disk is full", "0"],
+    )
 
 
 def test_what_is_no_store_is_refused(tmp_path):

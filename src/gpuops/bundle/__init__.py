@@ -1,1 +1,1 @@
-"""Evidence of one node for its vendor: what to ask, what to take out, and the archive with its manifest."""
+"""Evidence of one node for its vendor: what to collect, what to redact, and the archive with its manifest."""

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from gpuops.errors import LockedError, OutputError
+from gpuops.files.replacing import make_private, open_private, private_directory
 from gpuops.project import shortest
-from gpuops.replacing import make_private, open_private, private_directory
 from gpuops.store.schemas import SCHEMAS
 
 T = TypeVar("T")
@@ -45,15 +45,23 @@ class Database:
             self._upgrade()
 
     def _address(self, *, create: bool) -> str:
-        """Return the URI to open. A file that this user cannot write, as on a read-only file system, is only read."""
+        """Return the URI to open. A file that cannot be written, as on a read-only or full disk, is only read."""
         if not create and not self.path.exists():
             return "file::memory:"
         uri = self.path.absolute().as_uri()
-        if not create and not os.access(self.path, os.W_OK):
+        if not create and (not os.access(self.path, os.W_OK) or self._is_disk_full()):
             log = self.path.with_name(f"{self.path.name}-wal")
-            return f"{uri}?mode=ro" if log.exists() else f"{uri}?immutable=1"  # which needs no file beside it
+            is_used = log.exists() and log.stat().st_size
+            return f"{uri}?mode=ro" if is_used else f"{uri}?immutable=1"  # which needs no file beside it
         self._create_file()
         return uri
+
+    def _is_disk_full(self) -> bool:
+        """Return True if the disk of the store has no free block, not even one for the index of the log."""
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(self.path.parent)
+            return disk.f_blocks > 0 and not (disk.f_bavail if os.geteuid() else disk.f_bfree)
+        return False
 
     def _create_file(self) -> None:
         """Create the file if it is missing, before SQLite would, which applies the umask; refuse a symbolic link.
@@ -129,7 +137,8 @@ class Database:
             if _is_locked(error):
                 waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
                 raise LockedError(f"{self._shown}: {waited}; wait for it to finish") from error
-            raise OutputError(f"{self._shown}: cannot use the store: {error}") from error
+            why = "the disk is full" if self._is_disk_full() else error  # SQLite may call it a "disk I/O error"
+            raise OutputError(f"{self._shown}: cannot use the store: {why}") from error
         except sqlite3.DatabaseError as error:
             raise OutputError(f"{self._shown}: not a gpuops store, or damaged: {error}") from error
 

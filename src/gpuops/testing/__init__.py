@@ -1,1 +1,1 @@
-"""Tests of users in pytest-testinfra, over gpuops' own connections: a pytest plugin, and a process that runs tests."""
+"""Users' own tests in pytest-testinfra, over gpuops' own connections: a pytest plugin and a process that runs them."""

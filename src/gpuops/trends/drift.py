@@ -84,8 +84,8 @@ def _slope(pasts: Iterable[NodePast], reading: str) -> float:
     both, square = 0.0, 0.0
     for past in pasts:
         for sight in past.sights:
-            if sight.watts and (readings := _read(sight, reading)):
-                watts, (_, middle, _) = sight.by_gpu[_WATTS], sight.watts
+            if _is_uneven(sight) and (readings := _read(sight, reading)):
+                watts, middle = sight.by_gpu[_WATTS], _watts(sight)
                 heat = median(readings.values())
                 apart = [(readings[slot] - heat, watts[slot] - middle) for slot in readings.keys() & watts.keys()]
                 both += sum(celsius * more for celsius, more in apart)
@@ -96,13 +96,17 @@ def _slope(pasts: Iterable[NodePast], reading: str) -> float:
 def _read(sight: Sight, reading: str, slope: float = 0.0) -> Mapping[str, float]:
     """Return a reading of each GPU, less what it is hotter for its power; nothing if only some of them are busy."""
     readings = sight.by_gpu[reading]
-    if not sight.watts:
+    if sight.watts is None or not _is_uneven(sight):
         return readings
     lowest, middle, highest = sight.watts
-    if highest - lowest > _UNEVEN_WATTS and lowest < _UNEVEN * highest:
+    if lowest < _UNEVEN * highest:
         return {}
     watts = sight.by_gpu[_WATTS] if slope else {}
     return {slot: value - slope * (watts.get(slot, middle) - middle) for slot, value in readings.items()}
+
+
+def _is_uneven(sight: Sight) -> bool:
+    return sight.watts is not None and sight.watts[2] - sight.watts[0] > _UNEVEN_WATTS
 
 
 def _load(sight: Sight) -> int:
@@ -123,10 +127,12 @@ def drifting(record: Record) -> Iterator[Finding | NotApplicable]:
         return
     for reading in _READINGS:
         for slot in (_NODE, *past.now.by_gpu[reading]):
-            now = _deviation(record, past.now, reading, slot)
+            has_like = _like(record, past.now, reading, slot).nodes >= LEAST_PEERS
+            now = _deviation(record, past.now, reading, slot, has_like=has_like)
             if now is None or now.celsius < LEAST_SHIFT_CELSIUS:
                 continue  # whatever it was before; nearly all end here
-            own = [d for s in past.sights if (d := _deviation(record, s, reading, slot)) is not None]
+            every = (_deviation(record, sight, reading, slot, has_like=has_like) for sight in past.sights)
+            own = [each for each in every if each is not None]
             if (shift := _shift(own)) is not None:
                 yield _finding(reading, slot, own, shift)
 
@@ -135,21 +141,27 @@ def _comparable(past: NodePast, reading: str) -> list[Sight]:
     return [sight for sight in past.sights if _read(sight, reading)]
 
 
-def _deviation(record: Record, sight: Sight, reading: str, slot: str) -> Deviation | None:
-    """Return how much a GPU that is still in its slot, or the node, deviated; None if that run cannot be compared."""
+def _like(record: Record, sight: Sight, reading: str, slot: str) -> Usual:
+    return record.usual.by_slot.get((reading, sight.run, slot, _load(sight)), Usual(0.0, 0))
+
+
+def _deviation(record: Record, sight: Sight, reading: str, slot: str, *, has_like: bool) -> Deviation | None:
+    """Return how much a GPU that is still in its slot, or the node, deviated; None if that run cannot be compared.
+
+    A node is compared with like nodes; a GPU if it ``has_like`` now, and then in all runs alike: what is usual in its
+    slot may be ten degrees.
+    """
     slope = record.usual.slopes.get(reading, 0.0)
-    readings = _read(sight, reading, slope)
-    if not readings:
+    readings, like = _read(sight, reading, slope), _like(record, sight, reading, slot)
+    if not readings or ((has_like or slot == _NODE) and like.nodes < LEAST_PEERS):
         return None
     middle, watts = median(readings.values()), _watts(sight)
-    like = record.usual.by_slot.get((reading, sight.run, slot, _load(sight)), Usual(0.0, 0))
     if slot == _NODE:
-        above = middle - slope * watts - like.value
-        return Deviation(sight.run, watts, above, middle) if like.nodes >= LEAST_PEERS else None
+        return Deviation(sight.run, watts, middle - slope * watts - like.value, middle)
     is_there = slot in readings and sight.serials.get(slot, "") == record.past.now.serials.get(slot, "")
     if not is_there or len(readings) < FEWEST_GPUS:
         return None
-    above = readings[slot] - middle - (like.value if like.nodes >= LEAST_PEERS else 0.0)
+    above = readings[slot] - middle - (like.value if has_like else 0.0)
     return Deviation(sight.run, watts, above, sight.by_gpu[reading][slot])
 
 

@@ -39,9 +39,8 @@ class Sight:
     def by_gpu(self) -> Mapping[str, Mapping[str, float]]:
         """The readings of GPUs, by reading and slot."""
         found: dict[str, dict[str, float]] = {reading: {} for reading in READINGS}
-        for figure, value in self.figures.items():
-            if read := _reading_of_gpu(figure):
-                found[read[0]][read[1]] = value
+        for figure, slot, reading in _readings_of_gpus(tuple(self.figures)):
+            found[reading][slot] = self.figures[figure]
         return found
 
     @cached_property
@@ -51,11 +50,11 @@ class Sight:
         return (min(watts), median(watts), max(watts)) if watts else None
 
 
-@lru_cache(maxsize=4096)
-def _reading_of_gpu(figure: str) -> tuple[str, str] | None:
-    """Return reading and slot; fleets have few names of figures, and each is read tens of thousands of times."""
-    slot, _, name = figure.partition(".")
-    return (name, slot) if name in READINGS and slot.startswith("gpu") else None
+@lru_cache(maxsize=1024)
+def _readings_of_gpus(figures: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
+    """Return figure, slot and reading of each reading of a GPU; nearly all runs of a fleet have the same figures."""
+    parted = ((figure, *figure.split(".", 1)) for figure in figures if figure.startswith("gpu"))
+    return tuple(each for each in parted if len(each) == 3 and each[2] in READINGS)
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,8 @@ class NodePast:
     ``before`` are its earlier runs, the oldest first. ``elsewhere`` are the runs that saw a part, by serial
     number, before it came to this slot, each with the slot that it was in then. ``failures`` are those of the
     node, ``part_failures`` those of its parts by serial number, in any node. ``fleet`` and ``fleet_parts`` are the
-    failures of all others. ``open_counters`` are slot and code of what `gpuops.trends.counters` found, and was there
-    in the last run.
+    failures of all others. ``gpus_before`` is the highest number of GPUs that a run saw in this machine.
+    ``open_counters`` are slot and code of what `gpuops.trends.counters` found, and was there in the last run.
     """
 
     node: str
@@ -100,6 +99,7 @@ class NodePast:
     fleet: Watch = Watch(0, 0.0)
     fleet_parts: Watch = Watch(0, 0.0)
     why: str = ""
+    gpus_before: int = 0
     open_counters: frozenset[tuple[str, str]] = frozenset()
 
     @property

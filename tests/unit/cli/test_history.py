@@ -65,6 +65,18 @@ def test_text_fits_80_columns_and_has_no_control_characters(project, name):
     assert "\x1b" not in done.stdout
 
 
+def test_what_is_the_same_on_many_nodes_is_said_once(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    names = [f"n{number}" for number in range(1, 41)]
+    alike = {name: visit(finding(name, message="fell off the bus")) for name in names}
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(0, **dict.fromkeys([*names, "other"], visit())))
+        runs.save(record(5, **alike, other=visit(finding("other", message="vanished"))))
+    for words, label in ((("diff", "1", "2"), "new"), (("runs", "show", "2"), "isolate")):
+        told = text(tmp_path, *words)
+        assert f"{label} n[1-40] gpu3 gpu-lost: fell off the bus {label} other gpu3 gpu-lost: vanished" in told
+
+
 def text(project, *words):
     return " ".join(run_gpuops(*words, "-i", "prod.yml", cwd=project).stdout.split())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 
 
 @click.command(name="calibrate", cls=Command)
@@ -16,10 +16,10 @@ from gpuops.cli._terminal import Command, Output, exits, shows
 def command(runs: Path, output: Output) -> int:
     """Fit the planner's constants to measured runs.
 
-    RUNS is a CSV file as for plan score; mixtures of experts are not used. With -o calibration.yml the constants are
-    written to a file for gpuops plan --calibration. They stay close to the priors unless the runs agree otherwise. A
-    factor for each GPU covers what no constant explains. The report shows the errors before and after the fit, and
-    those of runs that were left out one by one; only the latter tell what to expect of the next run.
+    RUNS is a CSV file as for plan score; mixtures of experts are not used. With -o calibration.yml, the constants are
+    written to a file for gpuops plan --calibration. They stay close to the priors unless the runs agree on other
+    values. A factor for each model of GPU covers what no constant explains. The report shows the errors before and
+    after the fit, and those of runs that were left out one by one. Only these show what to expect of the next run.
     """
     from gpuops.operations.planning.table import calibrate_by
     from gpuops.planner.calibration_file import calibration_text

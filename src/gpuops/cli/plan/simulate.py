@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from gpuops.cli._asking import Number
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.asking import Number
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 
 _count = click.IntRange(1)
 _STAGES = 4
@@ -60,8 +60,9 @@ def command(output: Output, *, kind: str | None, stages: int | None, batches: in
     """Draw the schedule of a pipeline with its bubble.
 
     Every pass of every micro-batch is simulated: a forward pass waits for the stage before, a backward pass for the
-    stage after. GPipe runs all micro-batches forward and then all backward. 1F1B takes as long, and keeps no more
-    micro-batches than stages. The interleaved schedule gives each stage several model chunks, which divide the bubble.
+    stage after. GPipe runs all micro-batches forward and then all backward. 1F1B takes as long, but keeps at most as
+    many micro-batches in memory as there are stages. The interleaved schedule gives each stage several model chunks,
+    which divide the bubble by their number.
     """
     from gpuops.planner.pipeline import simulate_schedule
     from gpuops.report.planning import schedule as report

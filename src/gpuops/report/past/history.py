@@ -67,8 +67,8 @@ def run_lines(run: RunDetails, page: Page) -> Iterator[str]:
     yield from page.labelled("", clean(summary.command), 0)
     for (status, why), nodes in _folded(((v.status, v.why), node) for node, v in run.visits.items()).items():
         yield from page.labelled(f"{status.upper():<7}{len(nodes):>4}  ", clean(f"{fold(nodes)}  {why}".rstrip()), 13)
-    for finding in run.findings:
-        yield from page.labelled(f"{finding.severity:<10}", _finding(finding), 10)
+    for severity, findings in _folded((finding.severity, finding) for finding in run.findings).items():
+        yield from _on_nodes(severity, findings, page)
 
 
 def diff_lines(diff: RunDiff, page: Page) -> Iterator[str]:
@@ -77,7 +77,7 @@ def diff_lines(diff: RunDiff, page: Page) -> Iterator[str]:
         kind = f"{run.verb} {run.level}".strip()
         yield from page.labelled(f"{word:<10}", f"run {run.number} ({kind}, {format_time(run.began)})", 10)
     for kind, found in (("new", diff.changes.new), ("gone", diff.changes.gone), ("not seen", diff.changes.unseen)):
-        yield from (line for each in found for line in page.labelled(f"{kind:<10}", _finding(each), 10))
+        yield from _on_nodes(kind, found, page)
     for (before, after), nodes in _folded((pair, node) for node, pair in diff.statuses.items()).items():
         yield from page.labelled(f"{'status':<10}", f"{fold(nodes)}: {before} → {after}", 10)
     for part in diff.moved:
@@ -179,6 +179,14 @@ def _findings(findings: Iterable[KeptFinding], page: Page) -> Iterator[str]:
         yield from page.labelled(f"  {finding.severity:<9}", clean(text), 11)
 
 
+def _on_nodes(label: str, findings: Iterable[KeptFinding], page: Page) -> Iterator[str]:
+    """Yield findings in a few lines each; those that differ only in their node are one."""
+    alike = _folded(((_words(each), () if each.key.node else each.nodes), each.key.node) for each in findings)
+    for (text, shared), nodes in alike.items():
+        where = fold(filter(None, nodes)) or fold(shared) or "fleet"
+        yield from page.labelled(f"{label:<10}", f"{where} {text}", 10)
+
+
 def _parts(parts: Iterable[KeptPart], page: Page) -> Iterator[str]:
     slots = list(parts)
     first = min((part.first_run for part in slots), default=0)
@@ -241,9 +249,8 @@ def _rail(rail: int | None) -> str:
     return "all rails" if rail is None else f"rail {rail}"
 
 
-def _finding(finding: KeptFinding) -> str:
-    where = finding.key.node or fold(finding.nodes) or "fleet"
-    return clean(f"{where} {finding.key.part} {finding.key.check}: {finding.message}")
+def _words(finding: KeptFinding) -> str:
+    return clean(f"{finding.key.part} {finding.key.check}: {finding.message}")
 
 
 def _folded(items: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
