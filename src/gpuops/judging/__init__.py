@@ -77,10 +77,10 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
     missing = _missing(check, profile) or _not_recalled(check, facts)
     if missing:
         return Verdict(check.name, facts.node, "skipped", why=missing, scope=check.scope)
-    if unread := _unread_need(check, facts):
+    unknown = [value for value in values if isinstance(value, Unknown)]
+    if unknown and (unread := _unread_need(check, facts)):
         return unread
     verdict = _settling(check, _verdict(check, facts.node, _judgements(check, *values, profile), profile), facts)
-    unknown = [value for value in values if isinstance(value, Unknown)]
     if verdict.status == "pass" and unknown and len(unknown) == len(values):
         return _unknown(check, facts.node, unknown[0])
     return verdict
@@ -130,6 +130,8 @@ def _judgements(check: Check, *arguments: Any) -> list[Judgement]:
 
 
 def _verdict(check: Check, node: str, judgements: list[Judgement], profile: Profile) -> Verdict:
+    if not judgements:
+        return Verdict(check.name, node, "pass", scope=check.scope)
     findings = tuple(_complete(check, f, node, profile) for f in judgements if isinstance(f, Finding))
     unknown = next((u for u in judgements if isinstance(u, Unknown)), None)
     absent = next((n for n in judgements if isinstance(n, NotApplicable)), None)

@@ -80,6 +80,15 @@ def test_a_node_that_is_not_proved_idle_is_not_called_busy(last_step):
     assert report.conclusion() == "incomplete"
 
 
+def test_nodes_with_the_same_trouble_are_one_cause_with_all_their_names(last_step):
+    report = last_step(unproved={"n1", "n2"}, busy=())
+    fix = "--force-busy n1,n2   if you know that nothing runs there"
+    assert report.causes == (Cause("idle", ("n1", "n2"), "not proved idle: pid 7 python", fix),)
+    assert "busy" not in report.excluded["n1"].why
+    (cause,) = last_step(busy={"n1", "n2"}).causes
+    assert (cause.nodes, cause.fix) == (("n1", "n2"), "wait for it, or remove n[1-2] from the job")
+
+
 def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
     lost = Finding("fell off the bus", part=PartName("gpu5", "GPU 5"), host="n2", severity="isolate", fix="reseat it")
     pool = SimpleNamespace(hosts={"n1": None, "n2": None, "n3": None}, excluded={})

@@ -36,20 +36,22 @@ PreflightTest = Literal[
 ]
 
 
-EACH = "\x00node\x00"
-"""A mark in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
+EACH, LISTED = "\x00node\x00", "\x00nodes\x00"
+"""Marks in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
 
 
 def named(text: str, nodes: Collection[str]) -> str:
-    """Return a sentence with the ``nodes`` that it is about, folded, in place of the mark."""
-    return text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))) if EACH in text else text
+    """Return a sentence with the ``nodes`` that it is about in place of the marks: folded, or listed for an option."""
+    if EACH in text:
+        text = text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP)))
+    return text.replace(LISTED, ",".join(nodes))
 
 
 @dataclass(frozen=True)
 class Cause:
     """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself.
 
-    ``why`` and ``fix`` may contain `EACH`, until equal causes are one.
+    ``why`` and ``fix`` may contain `EACH` and `LISTED`, until equal causes are one.
     """
 
     test: PreflightTest

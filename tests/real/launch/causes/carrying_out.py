@@ -71,7 +71,7 @@ def bring_back(job, nodes):
 
 
 ACTIONS = {
-    r"put (\S+) on these nodes, or name one that all have": put,
+    r"put (\S+) on these nodes, or name one that all have(?: with --workdir)?": put,
     r"put (\S+) of n1 on these nodes": put,
     r"render the files again with (.*)": render_again,
     r"ip route get (\S+)   on (n\d); then correct that route, or the firewall of n\d": correct_route,

@@ -20,8 +20,8 @@ ON_HOSTS = (
         "the working directory is missing on a node",
         "environment",
         "n2",
-        "/run/job is not there",
-        "put /run/job on these nodes, or name one that all have",
+        "the working directory /run/job is not there",
+        "put /run/job on these nodes, or name one that all have with --workdir",
         plant={"n2": f"rm -r {JOB}"},
     ),
     Planted(
