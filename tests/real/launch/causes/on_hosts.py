@@ -83,7 +83,7 @@ ON_HOSTS = (
         "a node's own name resolves to 127.0.1.1 there, so Gloo's ranks on these nodes cannot connect to each other",
         "--env GLOO_SOCKET_IFNAME=eth0",
         plant={name: EDIT_HOSTS % f"echo 127.0.1.1 {name}; grep -v {name} {{state}}/hosts" for name in ("n2", "n3")},
-        back={name: "cat {state}/hosts >/etc/hosts" for name in ("n2", "n3")},
+        back=dict.fromkeys(("n2", "n3"), "cat {state}/hosts >/etc/hosts"),
     ),
     Planted(
         "MASTER_ADDR is an address that the other nodes do not reach",
