@@ -213,18 +213,21 @@ def host_names(
     """Check that the name of a node does not mean the node itself, if the job's ranks meet over Gloo.
 
     ``names`` holds the host name of each node and the addresses to which it resolves it. Gloo's ranks give the others
-    that address, unless GLOO_SOCKET_IFNAME is set (ProcessGroupGloo.cpp, createDefaultDevice).
+    that address, unless GLOO_SOCKET_IFNAME is set (ProcessGroupGloo.cpp, createDefaultDevice). One such node connects
+    to all others, but two of them cannot connect to each other: so PyTorch 2.13 behaves.
     """
-    if len(names) < 2 or not command.hides_gpus or command.launcher not in ("torchrun", "launch"):
+    if not command.hides_gpus or command.launcher not in ("torchrun", "launch"):
         return
-    for node, (name, found) in names.items():
-        if settings.get(node, {}).get("GLOO_SOCKET_IFNAME") or not all(map(is_loopback, found)):
-            continue
-        means = f"resolves to {found[0]}" if found else "does not resolve"
-        why = f"its own name {name} {means} here, so Gloo tells the other ranks an address that they cannot reach"
-        interface = own.get(node, "")
-        fix = command.setting("GLOO_SOCKET_IFNAME", interface) if interface and {*own.values()} == {interface} else ""
-        yield Cause("interface", (node,), why, fix or f"give {name} the address of {node} in its /etc/hosts")
+    unset = [node for node in names if not settings.get(node, {}).get("GLOO_SOCKET_IFNAME")]
+    affected = tuple(node for node in unset if all(map(is_loopback, names[node][1])))
+    if len(affected) < 2:
+        return
+    found = names[affected[0]][1]
+    means = f"resolves to {found[0]}" if found else "does not resolve"
+    why = f"a node's own name {means} there, so Gloo's ranks on these nodes cannot connect to each other"
+    interface = own.get(affected[0], "")
+    fix = command.setting("GLOO_SOCKET_IFNAME", interface) if interface and {*own.values()} == {interface} else ""
+    yield Cause("interface", affected, why, fix or "give the name of each of these nodes its address in /etc/hosts")
 
 
 def is_loopback(address: str) -> bool:

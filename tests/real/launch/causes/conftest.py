@@ -100,8 +100,9 @@ def write_settings(hosts):
     wheels = f"PIP_NO_INDEX=1 PIP_FIND_LINKS={hosts.state}/wheels PIP_DISABLE_PIP_VERSION_CHECK=1"
     settings = f"PATH={path} {wheels} TORCH_CPP_LOG_LEVEL=ERROR"
     (hosts.state / "user_sshd_config").write_text(
-        f"Port {SSHD_PORT}\nHostKey {hosts.state}/host\nStrictModes no\nUsePAM yes\nUseDNS no\nPidFile none\n"
-        f"AuthorizedKeysFile .ssh/authorized_keys\nMaxStartups 100\nPrintMotd no\nSetEnv {settings}\n"
+        f"Port {SSHD_PORT}\nHostKey {hosts.state}/host\nStrictModes no\nUsePAM yes\nUseDNS no\n"
+        "PidFile /run/user_sshd.pid\nAuthorizedKeysFile .ssh/authorized_keys\nMaxStartups 100\nPrintMotd no\n"
+        f"SetEnv {settings}\n"
     )
     public = " ".join((hosts.state / "host.pub").read_text().split()[:2])
     lines = (f"[{place}]:{SSHD_PORT} {public}\n" for pair in ADDRESSES.items() for place in pair)

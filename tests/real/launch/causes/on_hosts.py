@@ -77,13 +77,13 @@ ON_HOSTS = (
         rendered="--master n1",
     ),
     Planted(
-        "a node's own name means 127.0.1.1, for a job that uses Gloo",
+        "the own names of two nodes mean 127.0.1.1, for a job that uses Gloo",
         "interface",
-        "n2",
-        "its own name n2 resolves to 127.0.1.1 here, so Gloo tells the other ranks an address that they cannot reach",
+        "n2,n3",
+        "a node's own name resolves to 127.0.1.1 there, so Gloo's ranks on these nodes cannot connect to each other",
         "--env GLOO_SOCKET_IFNAME=eth0",
-        plant={"n2": EDIT_HOSTS % "echo 127.0.1.1 n2; grep -v n2 {state}/hosts"},
-        back={"n2": "cat {state}/hosts >/etc/hosts"},
+        plant={name: EDIT_HOSTS % f"echo 127.0.1.1 {name}; grep -v {name} {{state}}/hosts" for name in ("n2", "n3")},
+        back=dict.fromkeys(("n2", "n3"), "cat {state}/hosts >/etc/hosts"),
     ),
     Planted(
         "MASTER_ADDR is an address that the other nodes do not reach",
@@ -252,8 +252,8 @@ ON_HOSTS = (
         "n3",
         "*refused*",
         "bring the node back, or remove it from the job",
-        plant={"n3": "pkill -f '[u]ser_sshd_config'"},
-        back={"n3": "pgrep -f '[u]ser_sshd_config' || /usr/sbin/sshd -f {state}/user_sshd_config"},
+        plant={"n3": "kill $(cat /run/user_sshd.pid)"},
+        back={"n3": "kill -0 $(cat /run/user_sshd.pid) || /usr/sbin/sshd -f {state}/user_sshd_config"},
         code=3,
     ),
     Planted(
@@ -263,12 +263,12 @@ ON_HOSTS = (
         "host key changed. *",
         "compare its host key on its console, then gpuops trust n3 --replace -i {state}/inventory.json",
         plant={
-            "n3": "rm -f /run/key*; ssh-keygen -q -t ed25519 -N '' -f /run/key && pkill -f '[u]ser_sshd_config'; "
-            "sed 's#^HostKey.*#HostKey /run/key#' {state}/user_sshd_config >/run/other_config && "
+            "n3": "rm -f /run/key*; ssh-keygen -q -t ed25519 -N '' -f /run/key && kill $(cat /run/user_sshd.pid); "
+            "sed 's#^HostKey.*#HostKey /run/key#' {state}/user_sshd_config >/run/other_config && sleep 1 && "
             "/usr/sbin/sshd -f /run/other_config"
         },
         back={
-            "n3": "pkill -f '[o]ther_config'; /usr/sbin/sshd -f {state}/user_sshd_config",
+            "n3": "kill $(cat /run/user_sshd.pid); sleep 1; /usr/sbin/sshd -f {state}/user_sshd_config",
             "": "cat /root/.ssh/known_hosts >{state}/user_known_hosts",
         },
         code=3,
