@@ -131,7 +131,8 @@ def of_node(path: Path, node: str) -> NodeHistory:
         if node not in watched:
             raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list()}')
         visits = tuple(runs.visits(node, LATEST_VISITS))
-        return NodeHistory(node, tuple(runs.findings(node)), tuple(runs.parts_of(node)), visits)
+        shared = [finding for finding in runs.findings(FLEET) if node in finding.nodes]
+        return NodeHistory(node, (*runs.findings(node), *shared), tuple(runs.parts_of(node)), visits)
 
 
 def of_part(path: Path, serial: str) -> PartHistory:
