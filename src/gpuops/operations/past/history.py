@@ -46,9 +46,9 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
     """
     with Runs(path, create=False) as runs:
         before, after = _chosen(runs, sorted(numbers))
-        visits = runs.visits_of(before.number), runs.visits_of(after.number)
+        old, new = (runs.visits_of(run.number, figures=False) for run in (before, after))
         moved = runs.parts_that_came(before.number, after.number)
-        return compare(before, after, visits, runs.findings_between(before.number, after.number), moved)
+        return compare(before, after, (old, new), runs.findings_between(before.number, after.number), moved)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
