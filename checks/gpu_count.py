@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuops import Finding, Profile, Unknown, check
+from gpuops import Finding, Power, Profile, Unknown, check
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.host.pci import NVIDIA, PciDevice, pci_devices, pci_vendors
 from gpuops.probes.host.pcie import PcieLink, pcie
@@ -15,6 +15,7 @@ from gpuops.probes.nvidia.gpus import Gpu, all_gpus
 from gpuops.probes.nvidia.init_failures import InitFailure, Reason, init_failures, most_telling
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 from gpuops.probes.nvidia.presence import has_no_gpu
+from gpuops.trends import Record, past
 
 _REMEDIES: dict[Reason, str] = {
     "open-modules": "install the driver's open kernel modules in place of the proprietary ones, and reboot",
@@ -22,15 +23,14 @@ _REMEDIES: dict[Reason, str] = {
     "no-bar": "enable Above 4G Decoding and Resizable BAR in the BIOS; if that does not help, boot with pci=realloc",
     "power-cable": "switch the node off, and connect every power cable of the GPU; then look at its power supply",
 }
-_NO_PROFILE = "none"
 _INSPECT = "read the NVRM lines of dmesg; power-cycle the node; if that does not help, reseat or replace the GPU"
 _INCLUDE = "find out why it was excluded; then remove it from NVreg_ExcludedGpus in /etc/modprobe.d, and reboot"
 
 
 @check(
-    needs=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures),
-    tolerates=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures),
-    uses=("gpu.count",),
+    needs=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures, past),
+    tolerates=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures, past),
+    uses=("gpu.count", "power.declared"),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
     explains=("xid:143", "xid:79", "xid:init-failed"),
@@ -46,23 +46,28 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
     devices: tuple[PciDevice, ...] | Unknown,
     here: Session | Unknown,
     failures: tuple[InitFailure, ...] | Unknown,
+    record: Record | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown]:
     """Whole GPUs are counted, not MIG instances; without an expected number, the sources are compared.
 
     The number is the profile's, else that of three nodes with the same board, processors and model of GPU. Without
-    either, sources that agree prove nothing: a GPU can be gone from all of them. A GPU that the kernel driver manages
-    but nvidia-smi does not list is hidden if this session is in a container or in the cgroup of a job: the result is
-    unknown. Otherwise the driver could not initialize it, and its log says why, or the module's parameter
-    NVreg_ExcludedGpus excludes it. If nvidia-smi finds no device at all, that is one finding on the node. In
-    containers, /sys lists GPUs that /proc hides. A card that another driver serves (vfio-pci for a virtual machine,
-    nouveau for a screen) is not missing. Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py;
-    of the words in the log: NVIDIA open-gpu-kernel-modules, kernel-open/nvidia/nv-pci.c and RmInitAdapter; of the
-    remedies: NVIDIA driver README, "Open Linux Kernel Modules" and "Known Issues" (BAR1).
+    either, sources that agree prove nothing: a GPU can be gone from all of them. So the result is unknown, and a
+    failure if an earlier run of this machine saw more, or if the inventory declares the power cables of more.
+
+    A GPU that the kernel driver manages but nvidia-smi does not list is hidden if this session is in a container or in
+    the cgroup of a job: the result is unknown. Otherwise the driver could not initialize it, and its log says why, or
+    the module's parameter NVreg_ExcludedGpus excludes it. If nvidia-smi finds no device at all, that is one finding on
+    the node. In containers, /sys lists GPUs that /proc hides. A card that another driver serves (vfio-pci for a virtual
+    machine, nouveau for a screen) is not missing.
+
+    Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py; of the words in the log: NVIDIA
+    open-gpu-kernel-modules, kernel-open/nvidia/nv-pci.c and RmInitAdapter; of the remedies: NVIDIA driver README, "Open
+    Linux Kernel Modules" and "Known Issues" (BAR1).
     """
-    expected = profile.get("gpu.count", 0)
-    if expected and has_no_gpu(vendors, loaded, answer):
-        yield Finding(f"0 of {expected} GPUs are there", expected=expected, found=0, unit="GPUs")
+    expected = _Expected.of(profile, record)
+    if expected.least and has_no_gpu(vendors, loaded, answer):
+        yield expected.missed(0)
         return
     if isinstance(answer, Unknown):
         yield answer
@@ -79,9 +84,38 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
     yield from _disagreements(seen)
     if not answer.error:
         yield from _unlisted(seen, here, said, frozenset() if isinstance(loaded, Unknown) else loaded.excluded)
-    if not expected and profile.name == _NO_PROFILE:
+    if not expected.count:
         why = f"nothing says how many GPUs this machine should have ({len(seen.gpus)} are there)"
-        yield Unknown(f"{why}; name its profile in the inventory, or set expect: {{gpu.count: …}}")
+        yield Unknown(f"{why}; set expect: {{gpu.count: …}} in the inventory, or name a profile with their number")
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """How many GPUs there should be: ``count``, 0 if nothing says it; at ``least``, and what shows ``least``."""
+
+    count: int
+    least: int
+    evidence: str = ""
+
+    @classmethod
+    def of(cls, profile: Profile, record: Record | Unknown) -> _Expected:
+        count: int = profile.get("gpu.count", 0)
+        if count:
+            return cls(count, count)
+        power: Power | None = profile.get("power.declared")
+        with_cable = max((cable.gpu + 1 for cable in power.gpu_cables), default=0) if power else 0
+        before = 0 if isinstance(record, Unknown) else record.past.gpus_before
+        if with_cable >= before:
+            return cls(0, with_cable, f"the inventory declares a power cable of GPU {with_cable - 1}")
+        return cls(0, before, "an earlier run saw them")
+
+    def missed(self, found: int) -> Finding:
+        if self.count:
+            message, fix = f"{found} of {self.count} GPUs are there", ""
+        else:
+            message = f"{found} of {self.least} GPUs are there: {self.evidence}"
+            fix = "power-cycle the node, and reseat the GPU; if it was taken out, set expect: {gpu.count: …}"
+        return Finding(message, expected=self.least, found=found, unit="GPUs", fix=fix)
 
 
 @dataclass(frozen=True)
@@ -130,16 +164,16 @@ class _Sources:
         return len(self.gpus) - len(self.foreign)
 
 
-def _judge_number(seen: _Sources, expected: int) -> Iterator[Finding | Unknown]:
+def _judge_number(seen: _Sources, expected: _Expected) -> Iterator[Finding | Unknown]:
     found, error = len(seen.gpus), seen.answer.error
-    if seen.gpus and found < expected:
-        yield Finding(f"{found} of {expected} GPUs are there", expected=expected, found=found, unit="GPUs")
+    if seen.gpus and found < expected.least:
+        yield expected.missed(found)
     elif (error and seen.unlisted) or not seen.gpus:
         yield Unknown(error.text if error else "nothing lists a GPU")
-    elif seen.count > expected > 0:
+    elif seen.count > expected.count > 0:
         fix = "set the right profile in the inventory, or set expect: {gpu.count: …}"
-        message = f"{seen.count} GPUs, more than {expected}"
-        yield Finding(message, expected=expected, found=seen.count, unit="GPUs", fix=fix, severity="warn")
+        message = f"{seen.count} GPUs, more than {expected.count}"
+        yield Finding(message, expected=expected.count, found=seen.count, unit="GPUs", fix=fix, severity="warn")
 
 
 def _disagreements(seen: _Sources) -> Iterator[Unknown]:

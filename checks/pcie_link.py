@@ -30,13 +30,14 @@ def pcie_link(
 
     An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0, or under load in P1 or P2: a
     desktop in P8 uses its GPU a little, and the link stays slow. In a virtual machine the generation is not judged,
-    because the slot is virtual. Source of the rule: NVIDIA nvidia-smi manual page, PCIe ("these may be reduced when the
-    GPU is not in use") and Performance State (P0 is the maximum).
+    and the kernel's width does not count, because the slot is virtual. If nvidia-smi and the kernel differ in the
+    width, and only one is too small, the result is unknown. Source of the rule: NVIDIA nvidia-smi manual page, PCIe
+    ("these may be reduced when the GPU is not in use") and Performance State (P0 is the maximum).
     """
     guest = machine.virtual if isinstance(machine, System) else None
     for gpu in gpus:
         link = None if isinstance(links, Unknown) else links.get(gpu.address)
-        yield from _judge_width(gpu, link, profile["pcie.width"])
+        yield from _judge_width(gpu, None if guest else link, profile["pcie.width"])
         if guest is None:
             yield Unknown("cannot judge the PCIe generation: it is unknown whether this is a virtual machine")
         elif not guest:
@@ -44,9 +45,12 @@ def pcie_link(
 
 
 def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
-    width = gpu.pcie_width or (link.width if link else None)
+    in_kernel = link.width if link else None
+    width = gpu.pcie_width or in_kernel
     if width is None:
         yield Unknown(f"the PCIe width of {gpu.label} is not reported")
+    elif in_kernel is not None and in_kernel < expected <= width:
+        yield Unknown(f"{gpu.label} has PCIe x{width} by nvidia-smi, but x{in_kernel} by /sys; look again under load")
     elif width < expected:
         fix = "reseat the GPU and its riser, clean the contacts; if that does not help, replace the riser or the board"
         message = f"PCIe x{width}, expected x{expected}"

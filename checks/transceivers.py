@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
-from gpuops.probes.network.transceivers import Reading, Transceiver
+from gpuops.probes.network.transceivers import OpticalReading, Transceiver
 from gpuops.probes.network.transceivers import transceivers as probe
 
 _MARGIN_DB = 1.0
@@ -53,7 +53,7 @@ def _judge(part: PartName, port: Transceiver) -> Iterator[Finding]:
         yield Finding(f"mlxlink reports: {port.recommendation}", found=port.recommendation, part=part, severity="warn")
 
 
-def _powers(what: str, reading: Reading | None) -> Iterator[str]:
+def _powers(what: str, reading: OpticalReading | None) -> Iterator[str]:
     if reading and reading.low is not None and reading.high is not None:
         outside = [v for v in reading.values if v < reading.low - _MARGIN_DB or v > reading.high + _MARGIN_DB]
         if outside:

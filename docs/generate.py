@@ -14,6 +14,7 @@ import inspect
 import itertools
 import re
 import runpy
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -26,8 +27,8 @@ from click.testing import CliRunner
 from gpuops.bandwidth import GIB, ExpectedBandwidth
 from gpuops.catalogue import Catalogue
 from gpuops.cli import program
-from gpuops.cli._options import reaches
-from gpuops.cli._terminal import exit_codes_of
+from gpuops.cli._common.options import reaches
+from gpuops.cli._common.terminal import exit_codes_of
 from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
@@ -40,6 +41,7 @@ from gpuops.shell import Command, Files, Question, Resources
 
 FOLDER = Path(__file__).parent
 SPECIMENS = FOLDER.parent / "tests" / "unit" / "checks"
+CAUSES = FOLDER.parent / "tests" / "real" / "launch" / "causes"
 PROMISES = FOLDER.parent / "tests" / "mutations" / "promises.yml"
 _BUILT_IN = Catalogue()
 _PART = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -82,6 +84,31 @@ def _about(name: str) -> str:
     text = ast.get_docstring(ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))) or ""
     line = " ".join(text.split("\n\n")[0].split())
     return line.removeprefix(f"{name.capitalize()}: ").replace("``", "`").replace("|", "\\|")
+
+
+def preflight_causes() -> Iterator[str]:
+    """Yield the causes that are planted in tests, each with what preflight prints and the fix that is carried out."""
+    sys.path.append(str(FOLDER.parent))  # where its tests import each other from
+    for module, name, title in (
+        ("on_hosts", "ON_HOSTS", "launch files on hosts"),
+        ("typed", "TYPED", "commands on hosts"),
+        ("on_lab", "ON_LAB", "GPUs and fabric, on the lab"),
+    ):
+        planted = runpy.run_path(str(CAUSES / f"{module}.py"))[name]
+        yield from (f"**{len(planted)} with {title}**", "")
+        yield from ("| cause | preflight says | fix |", "|---|---|---|")
+        for each in planted:
+            why = each.why.replace("*", "…")
+            yield f"| {each.about} | {_printed(f'{each.nodes}: {why}' if each.nodes else why)} | {_printed(each.fix)} |"
+        yield ""
+
+
+def _printed(text: str) -> str:
+    """Return what a test expects to be printed, without what only its machine knows."""
+    names = {"{state}/inventory.json": "prod.yml", "{torch}": "2.13.0", "{full}": "2.13.0", "|": "\\|", "*": "\\*"}
+    for name, value in names.items():
+        text = text.replace(name, value)
+    return text
 
 
 def verbs() -> Iterator[str]:
@@ -387,7 +414,7 @@ _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
     for made in (
         *(layers, verbs, node_options, checks, catalogue, profiles, published, probes, texts, faults, false_drains),
-        *(launch_targets, tasks, playbooks, promises, strategies, guide_rules),
+        *(launch_targets, preflight_causes, tasks, playbooks, promises, strategies, guide_rules),
     )
 }
 

@@ -10,7 +10,7 @@ import gpuops
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
-    **dict.fromkeys(("cancellation", "errors", "interpreter", "permissions", "version"), 0),
+    **dict.fromkeys(("cancellation", "errors", "interpreter", "version"), 0),
     **dict.fromkeys(
         (
             "shell",
@@ -18,7 +18,7 @@ FLOORS = {
             "sandbox",
             "secret",
             "content",
-            "replacing",
+            "files",
             "events",
             "reasons",
             "cancellation",
@@ -57,7 +57,7 @@ ONLY_IN = {
     "pytest": ("testing",),
     "testinfra": ("testing",),
 }
-BROAD_EXCEPTS = {"fleet.py", "probing.py", "events.py", "cli/_ending.py"}
+BROAD_EXCEPTS = {"fleet.py", "probing.py", "events.py", "cli/_common/ending.py"}
 """Where code that may raise anything is called: work on a node, parsers and checks, a listener, the program itself."""
 FILES = sorted(
     p for p in SOURCE.rglob("*.py") if "node" not in p.relative_to(SOURCE).parts[:1] and "content" not in p.parts

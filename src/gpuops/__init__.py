@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from gpuops.judging import Finding, NotApplicable, check
     from gpuops.launching.outcome import JobRun
     from gpuops.operations.simulate import simulate
-    from gpuops.operations.simulate_program import simulate_program
+    from gpuops.operations.simulate.program import simulate_program
     from gpuops.placement import Placement
     from gpuops.playbook.record import Record
     from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
@@ -347,7 +347,7 @@ _HOMES = {
     "read_files": "shell",
     "save_facts": "report.output",
     "simulate": "operations.simulate",
-    "simulate_program": "operations.simulate_program",
+    "simulate_program": "operations.simulate.program",
     "task": "playbook.task",
     "use": "playbook.task",
 }

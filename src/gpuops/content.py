@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Literal, TypeVar, get_args
 
 from gpuops.errors import ContentError, did_you_mean
-from gpuops.permissions import others_may_write
+from gpuops.files.permissions import others_may_write
 
 T = TypeVar("T")
 _MODULE = "gpuops_content_"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import gc
 import json
@@ -243,10 +244,23 @@ def side_by_side(work: Callable[[Item], T], items: Sequence[Item]) -> list[T]:
     context = multiprocessing.get_context("fork")  # probes contain functions, which cannot be pickled
     with ProcessPoolExecutor(mp_context=context, initializer=_begin, initargs=(work,)) as workers:
         try:
-            return list(workers.map(_go_on, items, chunksize=_MANY // 4))
+            with _without_collection():
+                return list(workers.map(_go_on, items, chunksize=_MANY // 4))
         except (pickle.PicklingError, AttributeError, TypeError):  # results cannot be sent
             workers.shutdown(cancel_futures=True)
     return [work(item) for item in items]
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Let no garbage be collected: results of thousands of nodes hold none, and are looked through again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 _MANY = 64

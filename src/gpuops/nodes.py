@@ -19,6 +19,7 @@ from gpuops.events import Activity, Emitter, HostDone, LeftOut, Note, Progress
 from gpuops.facts import Facts, gather, of_folder, saved_names
 from gpuops.fleet import Outcome, Outcomes, each, fitting
 from gpuops.inventory import Host, Inventory
+from gpuops.inventory.declared import refusal
 from gpuops.inventory.inventory import usable
 from gpuops.inventory.machine_vars import machine_vars
 from gpuops.inventory.patterns import select
@@ -92,6 +93,14 @@ class Nodes:
         return replace(self, hosts=tuple(host for host in self.hosts if host.name in names), options=options)
 
     def _selected(self, pattern: str) -> set[str]:
+        try:
+            return self._matching(pattern)
+        except PatternError as error:
+            if why := refusal(pattern):
+                raise PatternError(why) from error
+            raise
+
+    def _matching(self, pattern: str) -> set[str]:
         if self.inventory is not None:
             return set(self.inventory.limit(pattern).hosts)
         if self.source == "local" and pattern not in ("all", "localhost"):

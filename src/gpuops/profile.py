@@ -99,7 +99,9 @@ class Profile:
 
 NO_PROFILE = Profile(
     "none",
-    required=frozenset({"gpu-lost", "smi-errors"}),  # a machine for which not even this is known is not healthy
+    required=frozenset(
+        {"gpu-count", "gpu-lost", "smi-errors"}
+    ),  # a machine of which not even this is known is not healthy
     about="no expected values; only checks that need none are run",
 )
 

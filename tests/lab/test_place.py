@@ -33,6 +33,17 @@ def test_a_node_with_a_lost_gpu_is_left_out_and_another_takes_its_ranks(lab, pla
     assert "excluded: gpu02: fails gpu-lost" in done.stderr
 
 
+def test_a_node_that_runs_a_job_is_placed_on_with_a_word(lab, plant):
+    done, _ = place(lab, "--layout", "dp=3,tp=8")
+    assert "in use" not in done.stderr
+    plant("gpu02:host:busy")
+    done, document = place(lab, "--layout", "dp=3,tp=8")
+    assert "warning: in use: gpu02 (gpu02: pid " in done.stderr
+    assert [node["name"] for node in document["nodes"]] == ["gpu01", "gpu02", "gpu03"]
+    done, _ = place(lab, "--layout", "dp=1,tp=8", "--limit", "gpu03")
+    assert "in use" not in done.stderr
+
+
 def test_what_the_healthy_nodes_cannot_hold_is_refused(lab, plant):
     plant("gpu02:gpu2:lost")
     done, _ = place(lab, "--layout", "dp=3,tp=8")

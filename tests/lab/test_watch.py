@@ -38,7 +38,7 @@ def test_a_host_with_a_job_is_busy_and_the_others_are_idle(plant, watch):
 
 def test_a_host_whose_processes_may_not_be_seen_is_not_proved_idle(plant, watch):
     plant("gpu01:host:no-sudo")
-    assert told(watch())["gpu01"].startswith("busy (not proved idle: only root sees every process")
+    assert told(watch())["gpu01"].startswith("not proved idle (only root sees every process")
 
 
 def test_a_job_that_starts_between_two_rounds_is_seen_before_the_second(plant, watch):

@@ -6,7 +6,7 @@ import pwd
 
 import pytest
 
-from gpuops.permissions import others_may_write
+from gpuops.files.permissions import others_may_write
 
 ALICE = pwd.struct_passwd(("alice", "x", 1000, 1000, "", "/home/alice", "/bin/sh"))
 GROUPS = {

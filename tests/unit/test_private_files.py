@@ -8,9 +8,9 @@ import pytest
 
 from gpuops.errors import OutputError
 from gpuops.facts import Facts
+from gpuops.files.replacing import file_lock, private_directory
 from gpuops.lifecycle.claims import Claims
 from gpuops.playbook.journal import Journal
-from gpuops.replacing import file_lock, private_directory
 from gpuops.report.output import save_facts, write
 from gpuops.store import Store
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gpuops.files.replacing import file_lock, write_atomic
 from gpuops.playbook.task import TaskRegistry
-from gpuops.replacing import file_lock, write_atomic
 from gpuops.transport import agent
 
 
@@ -71,7 +71,7 @@ def test_what_a_killed_program_left_is_removed_and_what_another_writes_is_not(tm
 
 def test_killed_writer_leaves_nothing_after_the_next_one(tmp_path):
     program = (
-        "import os, signal, sys; from pathlib import Path; from gpuops import replacing\n"
+        "import os, signal, sys; from pathlib import Path; from gpuops.files import replacing\n"
         "replacing.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "replacing.write_atomic(Path(sys.argv[1]), b'new')"
     )

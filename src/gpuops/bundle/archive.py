@@ -15,7 +15,7 @@ from typing import Any
 from gpuops.bundle.contents import NEVER, Contents, File
 from gpuops.bundle.items import MANIFEST
 from gpuops.errors import OutputError
-from gpuops.replacing import write_atomic
+from gpuops.files.replacing import write_atomic
 from gpuops.version import __version__
 
 SCHEMA = "gpuops.bundle/1"

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from gpuops.cli._ending import leave, leave_stdout, run_program
-from gpuops.cli._terminal import Commands, exits, log_to_stderr
+from gpuops.cli._common.ending import leave, leave_stdout, run_program
+from gpuops.cli._common.terminal import Commands, exits, log_to_stderr
 from gpuops.version import __version__
 
 _SECTIONS = {

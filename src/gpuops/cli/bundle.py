@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._asking import seconds_of
-from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, exits, page, print_lines, tell_excluded
+from gpuops.cli._common.asking import seconds_of
+from gpuops.cli._common.options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._common.terminal import Command, exits, page, print_lines, tell_excluded
 from gpuops.requests import BundleRequest
 
 if TYPE_CHECKING:

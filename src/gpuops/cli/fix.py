@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._asking import confirmed
-from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, Output, exits, page, print_lines, shows, tell, tell_excluded, tell_locked
+from gpuops.cli._common.asking import confirmed
+from gpuops.cli._common.options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._common.terminal import (
+    Command,
+    Output,
+    exits,
+    page,
+    print_lines,
+    shows,
+    tell,
+    tell_excluded,
+    tell_locked,
+)
 from gpuops.proposal import propose
 from gpuops.requests import FixRequest
 
@@ -52,8 +62,7 @@ def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *,
     hosts, is_table = chosen(cluster, node), output.form == "table"
     repair = carry_out(hosts, replace(request, check_only=True))
     tell_locked(repair.preview.locked)
-    if is_table:
-        print_lines(_record_lines(repair.preview, diff=True))
+    print_lines(_record_lines(repair.preview, diff=True) if is_table else ())
     if repair.needed and (yes or (is_table and sys.stdin.isatty())):
         for name, objection in repair.blocked.items():
             raise NodeError(name, f"{objection.why}; first: {objection.do}")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import completes, kept
-from gpuops.cli._terminal import Commands, tell
+from gpuops.cli._common.options import completes, kept
+from gpuops.cli._common.terminal import Commands, tell
 
 if TYPE_CHECKING:
     from gpuops.project import Project

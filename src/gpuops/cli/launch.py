@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import Number, environment_of_job, meets
-from gpuops.cli._options import OPTIONS, allow_files, asks, carry_out, chosen, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows, terminal
+from gpuops.cli._common.asking import Number, environment_of_job, meets
+from gpuops.cli._common.options import OPTIONS, allow_files, asks, carry_out, chosen, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows, terminal
 from gpuops.requests import LaunchRequest, PlaceRequest
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import IO
 
 import click
 
-from gpuops.cli._options import catalogue, completes
-from gpuops.cli._terminal import Command, exits
+from gpuops.cli._common.options import catalogue, completes
+from gpuops.cli._common.terminal import Command, exits
 
 
 class _ParseCommand(Command):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._asking import declares
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows, tell
+from gpuops.cli._common.asking import declares
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows, tell
 from gpuops.requests import PlaceRequest
 
 if TYPE_CHECKING:

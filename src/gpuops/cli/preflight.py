@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import OPTIONS, carry_out, reaches
-from gpuops.cli._terminal import Output, WithWords, exits, shows
+from gpuops.cli._common.options import OPTIONS, carry_out, reaches
+from gpuops.cli._common.terminal import Output, WithWords, exits, shows
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
@@ -28,9 +28,9 @@ def command(
 
     The command after -- is read as its launcher would read it (torchrun, deepspeed, mpirun, srun), but not run.
     gpuops connects to the hosts that the command names, or else to all selected hosts, in the same way as the job
-    (ssh or srun). It checks the program and its versions, locked memory, interfaces, the rendezvous, GIDs and the
-    network between all nodes. At the end it runs one all-reduce on exactly these nodes, unless a process is using
-    the GPUs. This takes at most a minute.
+    (ssh or srun). It checks the program and its versions, limits, the logins that mpirun and deepspeed need,
+    interfaces, the rendezvous, GIDs and the network between all nodes. At the end it runs one all-reduce on exactly
+    these nodes, unless a process is using the GPUs. This takes at most a minute.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import preflight

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows, tell_locked
+from gpuops.cli._common.options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows, tell_locked
 from gpuops.requests import ProvisionRequest
 
 if TYPE_CHECKING:

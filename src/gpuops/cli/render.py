@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import declares, describes_job, words_of
-from gpuops.cli._options import asks, carry_out, completes, reaches
-from gpuops.cli._terminal import WithWords, exits, page, print_lines
+from gpuops.cli._common.asking import declares, describes_job, words_of
+from gpuops.cli._common.options import asks, carry_out, completes, reaches
+from gpuops.cli._common.terminal import WithWords, exits, page, print_lines
 from gpuops.requests import PlaceRequest, RenderRequest
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import OPTIONS, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.options import OPTIONS, carry_out, chosen, completes, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._options import catalogue
-from gpuops.cli._terminal import Command
+from gpuops.cli._common.options import catalogue
+from gpuops.cli._common.terminal import Command
 
 
 @click.command(cls=Command)

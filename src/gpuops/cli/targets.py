@@ -6,8 +6,8 @@ import json
 
 import click
 
-from gpuops.cli._options import catalogue, completes
-from gpuops.cli._terminal import Commands, Output, page, print_lines, shows
+from gpuops.cli._common.options import catalogue, completes
+from gpuops.cli._common.terminal import Commands, Output, page, print_lines, shows
 
 
 @click.group(cls=Commands)

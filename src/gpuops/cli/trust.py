@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._asking import confirmed
-from gpuops.cli._options import OPTIONS, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, Output, exits, print_lines, shows, tell, tell_excluded
+from gpuops.cli._common.asking import confirmed
+from gpuops.cli._common.options import OPTIONS, carry_out, chosen, completes, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, print_lines, shows, tell, tell_excluded
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster

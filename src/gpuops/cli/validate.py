@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, exits, output_options
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Command, exits, output_options
 from gpuops.requests import ValidateRequest
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     does not disturb jobs: the levels above quick also measure, but only on idle nodes. Without an inventory, gpuops
     checks this machine.
     """
-    from gpuops.cli._terminal import page
+    from gpuops.cli._common.terminal import page
     from gpuops.reasons import exit_code
     from gpuops.report import formats_of, publish
     from gpuops.report.output import save_facts

@@ -39,7 +39,7 @@ _ALGORITHMS: Mapping[Feature, tuple[str, ...]] = {"nvls": ("NVLS/",), "sharp": (
 
 
 @dataclass(frozen=True)
-class Runs:
+class Repeats:
     """All results with one setting (bus bandwidth), and NCCL's algorithm; empty if its log does not name it."""
 
     gb_per_s: tuple[float, ...]
@@ -67,8 +67,8 @@ class Comparison:
     feature: Feature
     nodes: tuple[str, ...]
     status: Status
-    on: Runs | None
-    off: Runs | None
+    on: Repeats | None
+    off: Repeats | None
     expected: tuple[ExpectedBandwidth | None, ExpectedBandwidth | None] = (None, None)
     is_fault: bool = False
     why: str = ""
@@ -203,9 +203,9 @@ _DO: Mapping[Feature, Mapping[Status, str]] = {
 }
 
 
-def _runs(curves: Sequence[Curve]) -> Runs | None:
+def _runs(curves: Sequence[Curve]) -> Repeats | None:
     points = [curve.points[-1] for curve in curves if curve.points and not curve.trouble]
-    return Runs(tuple(point.gb_per_s for point in points), points[-1].algorithm) if points else None
+    return Repeats(tuple(point.gb_per_s for point in points), points[-1].algorithm) if points else None
 
 
 def _status(feature: Feature, on: Sequence[Curve], off: Sequence[Curve], *, is_expected: bool) -> tuple[Status, str]:

@@ -36,6 +36,16 @@ def declared_gpus(pattern: str) -> dict[str, int]:
     return declared
 
 
+def refusal(*patterns: str) -> str:
+    """Return why ``patterns`` that declare nodes with their GPUs select no hosts; empty if they declare none."""
+    for pattern in patterns:
+        parts = [part.strip() for part in split(pattern, ",")]
+        if parts and all(_WITH_GPUS.fullmatch(part) and not is_ipv6(part) for part in parts):
+            only = "only place and render take nodes with their number of GPUs, because they ask none"
+            return f'"{pattern}": {only}; name the hosts alone: {re.sub(":[0-9]+(?=,|$)", "", pattern)}'
+    return ""
+
+
 def _names(folded: str) -> Iterator[str]:
     for name in unfold(folded, Where("PATTERN")):
         yield socket.gethostname() if name in LOCALHOST else check_host(name, Where("PATTERN"))

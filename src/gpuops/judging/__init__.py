@@ -77,10 +77,10 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
     missing = _missing(check, profile) or _not_recalled(check, facts)
     if missing:
         return Verdict(check.name, facts.node, "skipped", why=missing, scope=check.scope)
-    if unread := _unread_need(check, facts):
+    unknown = [value for value in values if isinstance(value, Unknown)]
+    if unknown and (unread := _unread_need(check, facts)):
         return unread
     verdict = _settling(check, _verdict(check, facts.node, _judgements(check, *values, profile), profile), facts)
-    unknown = [value for value in values if isinstance(value, Unknown)]
     if verdict.status == "pass" and unknown and len(unknown) == len(values):
         return _unknown(check, facts.node, unknown[0])
     return verdict
@@ -109,7 +109,8 @@ def _missing(check: Check, profile: Profile) -> str:
 
 def _not_recalled(check: Check, facts: Facts) -> str:
     """Return why a check of the past is skipped by operations that do not read the store."""
-    is_absent = any(probe.cost == "recalled" and probe.name not in facts.values for probe in check.needs)
+    recalled = (probe for probe in check.needs if probe.cost == "recalled" and probe not in check.tolerates)
+    is_absent = any(probe.name not in facts.values for probe in recalled)
     return "only validate reads the past of a node" if is_absent else ""
 
 
@@ -129,6 +130,8 @@ def _judgements(check: Check, *arguments: Any) -> list[Judgement]:
 
 
 def _verdict(check: Check, node: str, judgements: list[Judgement], profile: Profile) -> Verdict:
+    if not judgements:
+        return Verdict(check.name, node, "pass", scope=check.scope)
     findings = tuple(_complete(check, f, node, profile) for f in judgements if isinstance(f, Finding))
     unknown = next((u for u in judgements if isinstance(u, Unknown)), None)
     absent = next((n for n in judgements if isinstance(n, NotApplicable)), None)

@@ -11,6 +11,7 @@ from typing import Any
 from gpuops.lab.machine import healthy
 from gpuops.lab.places import Places
 from gpuops.lab.tools.repositories import FINGERPRINT, URL
+from gpuops.profile import load
 
 _REPOSITORIES = ("cuda", "container")
 _HOSTS_PER_RACK = 4
@@ -48,6 +49,8 @@ def inventory(
         "profile": machine,
         "stack": {f"{name}_repository": {"url": f"{URL}/{name}", "fingerprint": FINGERPRINT} for name in _REPOSITORIES},
     }
+    if "gpu.count" not in load(machine).values:
+        shared["expect"] = {"gpu.count": len(healthy(machine).gpus)}
     if bmc:
         shared |= {"bmc_user": bmc.user, "bmc_password_file": str(places.bmc_password.absolute())}
         shared |= {"bmc_certificate": bmc.certificate}

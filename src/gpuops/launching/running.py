@@ -17,7 +17,7 @@ from gpuops.launching.logs import NODE, Logs
 from gpuops.launching.outcome import RankFailure
 from gpuops.launching.plan import SILENCE_SECONDS, JobPlan, NodePlan
 from gpuops.reasons import Excluded, excluded_by
-from gpuops.transport.connections import Group
+from gpuops.transport.connections import TransportGroup
 from gpuops.transport.worker import Worker
 
 SCRIPTS = ("processes", "job")
@@ -79,7 +79,7 @@ class RunningJob:
             Folder(len(self.plan.nodes), lambda nodes, text: self.listener.line((), nodes, text)),
         ]
 
-    def run(self, hosts: Sequence[Host], group: Group, cancel: CancelToken) -> None:
+    def run(self, hosts: Sequence[Host], group: TransportGroup, cancel: CancelToken) -> None:
         """Connect to every node, start the job on all or on none of them, and return when it has ended everywhere."""
         by_name = {host.name: host for host in hosts}
         ordered = [by_name[node.name] for node in self.plan.nodes]
@@ -102,7 +102,7 @@ class RunningJob:
         for folder in self._folders:
             folder.close()
 
-    def _connect(self, hosts: Sequence[Host], group: Group, cancel: CancelToken) -> dict[str, Worker]:
+    def _connect(self, hosts: Sequence[Host], group: TransportGroup, cancel: CancelToken) -> dict[str, Worker]:
         def start(host: Host) -> Worker:
             transport = group.open(host)
             transport.limit_silence(SILENCE_SECONDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from gpuops.errors import LockedError, OutputError
-from gpuops.replacing import open_private, private_directory
+from gpuops.files.replacing import open_private, private_directory
 
 
 class Claims:

@@ -19,10 +19,10 @@ from gpuops.bundle.private import Private, cleaned_document
 from gpuops.bundle.serials import serials_of
 from gpuops.errors import CancelledError, GpuopsError, InputError, LockedError, OutputError
 from gpuops.facts import Facts
+from gpuops.files.replacing import private_directory
 from gpuops.inventory import Host
 from gpuops.judging import Verdict
 from gpuops.operations.validate import validate
-from gpuops.replacing import private_directory
 from gpuops.requests import BundleRequest, ValidateRequest
 from gpuops.results.bundles import Bundle, Bundles
 from gpuops.results.health import Report

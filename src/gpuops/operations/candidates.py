@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuops.assessment import lacks_gpus, profile_of
+from gpuops.collective.idleness.proof import FIRST, idleness_of
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.operations.health import (
@@ -32,18 +33,24 @@ _Shape = NodeShape | Unknown
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Node that may hold ranks: its health, and its shape or why that is unknown."""
+    """Node that may hold ranks: its health, its shape or why that is unknown, and who surely uses it."""
 
     shape: _Shape
     health: Health
+    user: str = ""
 
 
 class Chosen(NamedTuple):
-    """The nodes that may hold ranks, in order, why others may not, and the profiles of those that were asked."""
+    """The nodes that may hold ranks, in order, why others may not, and the profiles of those that were asked.
+
+    ``users`` are what surely uses a node that was asked; of the nodes in ``recalled`` that is not known.
+    """
 
     shapes: list[NodeShape]
     excluded: dict[str, Excluded]
     profiles: Mapping[str, Profile]
+    users: Mapping[str, str]
+    recalled: Collection[str]
 
 
 def candidates_of(work: Workspace, request: PlaceRequest) -> Chosen:
@@ -55,7 +62,9 @@ def candidates_of(work: Workspace, request: PlaceRequest) -> Chosen:
     excluded = _excluded(work, request, candidates, {**excluded, **more})
     shapes = [candidates[host.name] for host in work.hosts if host.name in candidates.keys() - excluded.keys()]
     usable = [shape for shape in shapes if isinstance(shape, NodeShape)]
-    return Chosen(usable, excluded, {node: each.health.profile for node, each in asked.items()})
+    profiles = {node: each.health.profile for node, each in asked.items()}
+    users = {node: each.user for node, each in asked.items() if each.user}
+    return Chosen(usable, excluded, profiles, users, recalled.keys())
 
 
 def _excluded(
@@ -91,9 +100,12 @@ def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Candidate
 
     def candidate(host: Host, facts: Facts) -> _Candidate:
         shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
-        return _Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles), waivers))
+        profile = profile_of(host, facts, profiles)
+        idleness = idleness_of(facts, profile)
+        user = idleness.who if idleness.state == "busy" else ""
+        return _Candidate(shape, health_of(checks, facts, profile, waivers), user)
 
-    gathered = work.nodes.read(quick_probes(catalogue, *SHAPE_PROBES), candidate, facts=request.facts)
+    gathered = work.nodes.read(quick_probes(catalogue, *SHAPE_PROBES, *FIRST), candidate, facts=request.facts)
     gathered.raise_if_interrupted()
     unhealthy = failing(checks, {node: each.health for node, each in gathered.values.items()}, waivers)
     return dict(gathered.values), {**gathered.excluded, **unhealthy}

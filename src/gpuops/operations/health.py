@@ -14,9 +14,10 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.judging import Check, Waiver, choose, judge_node, probes_of, waive
 from gpuops.probes.nvidia.presence import NO_GPU
-from gpuops.probing import Probe
+from gpuops.probing import Probe, Unknown
 from gpuops.profile import NO_PROFILE, Profile
 from gpuops.reasons import Excluded
+from gpuops.trends.past import past
 
 
 def check_profiles(hosts: Iterable[Host], catalogue: Catalogue) -> None:
@@ -62,12 +63,19 @@ def expected_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catal
 
 
 def without_gpus(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, Excluded]:
-    """Return the nodes without a GPU and without a profile or expectation that says whether they should have any."""
+    """Return the nodes without a GPU, of which nothing says that they should have any."""
     return {
         node: Excluded(node, "unknown", NO_GPU)
         for node, facts in facts_by_node.items()
-        if profiles[node].name == NO_PROFILE.name and "gpu.count" not in profiles[node].values and lacks_gpus(facts)
+        if lacks_gpus(facts) and not _should_have_gpus(facts, profiles[node])
     }
+
+
+def _should_have_gpus(facts: Facts, profile: Profile) -> bool:
+    power, record = profile.get("power.declared"), facts[past]
+    had_some = not isinstance(record, Unknown) and record.past.gpus_before > 0
+    is_declared = profile.name != NO_PROFILE.name or "gpu.count" in profile.values or bool(power and power.gpu_cables)
+    return is_declared or had_some
 
 
 def unhealthy(

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpuops.document import read_text
 from gpuops.errors import CancelledError, InputError
 from gpuops.events import GateDone
+from gpuops.files.replacing import file_lock, write_atomic
 from gpuops.inventory import Host
 from gpuops.inventory.editing import add_host_to_group
 from gpuops.lifecycle.gates import GATES, Gate, GateState, gates_for
@@ -16,7 +17,6 @@ from gpuops.lifecycle.states import State, state_of
 from gpuops.operations.gates import Gates
 from gpuops.operations.health import check_profiles
 from gpuops.operations.reopening import caps_of, unproved_by
-from gpuops.replacing import file_lock, write_atomic
 from gpuops.requests import OnboardRequest
 from gpuops.results.life import GateResult, NodeOnboarding, Onboarding
 from gpuops.workspace import Workspace

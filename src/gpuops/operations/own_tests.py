@@ -26,7 +26,7 @@ from gpuops.judging.own_tests import is_own_test
 from gpuops.operations.health import profiles_of
 from gpuops.shell import Command, Completed, Files, Question
 from gpuops.transport.agent import AgentTransport
-from gpuops.transport.connections import Group
+from gpuops.transport.connections import TransportGroup
 from gpuops.transport.local import ProcessStream
 from gpuops.transport.marked import MarkedStream
 from gpuops.transport.worker import Worker
@@ -85,7 +85,7 @@ def _request(
 class _Session:
     """One child, the connections that it uses, and what it has said."""
 
-    def __init__(self, work: Workspace, hosts: Sequence[Host], group: Group) -> None:
+    def __init__(self, work: Workspace, hosts: Sequence[Host], group: TransportGroup) -> None:
         self._work = work
         self._hosts = {host.name: host for host in hosts}
         self._group = group

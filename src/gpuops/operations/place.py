@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from gpuops.errors import LayoutError
 from gpuops.layout import RuleViolation, parse_layout, rule_violations
@@ -29,7 +32,8 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
     """Place the layout; raise `LayoutError` if it breaks a rule or does not fit the nodes."""
     parse_layout(request.layout, request.order, lambda layout: layout.ranks)  # before any node is asked
     work = work.of_inventory()
-    shapes, excluded = _nodes(work, request)
+    nodes = _nodes(work, request)
+    shapes, excluded = nodes.shapes, nodes.excluded
     speeds = speeds_of(_measured(request, shapes))
     if request.replaced:
         from gpuops.operations.replan import replan  # noqa: PLC0415 - it reads launch directories
@@ -37,7 +41,7 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
         placement = replan(request, shapes, speeds)
     else:
         placement = _placed(work, request, shapes, speeds)
-    for note in placement.notes:
+    for note in (*placement.notes, *nodes.in_use([node.name for node in placement.nodes])):
         work.note(note)
     return replace(placement, excluded=excluded)
 
@@ -61,14 +65,36 @@ def _measured(request: PlaceRequest, shapes: Iterable[NodeShape]) -> dict[Tier, 
     return {tier: statistics.median(found[tier]) for tier in found if tier not in ("node", "domain")}
 
 
-def _nodes(work: Workspace, request: PlaceRequest) -> tuple[list[NodeShape], dict[str, Excluded]]:
-    """Return the nodes that may hold ranks, and those that may not."""
+class _Nodes(NamedTuple):
+    """The nodes that may hold ranks, and those that may not.
+
+    ``users`` are what uses some of them, and of those in ``recalled`` that is not known.
+    """
+
+    shapes: Sequence[NodeShape]
+    excluded: dict[str, Excluded]
+    users: Mapping[str, str] = {}
+    recalled: Collection[str] = ()
+
+    def in_use(self, placed: Sequence[str]) -> Iterator[str]:
+        """Yield what there is to say of the nodes that hold ranks: a busy one is used, because it may be free later."""
+        if busy := [name for name in placed if name in self.users]:
+            yield f"warning: in use: {_folded(busy)} ({busy[0]}: {self.users[busy[0]]}); the job would run beside that"
+        if unknown := [name for name in placed if name in self.recalled]:
+            yield f"whether something runs on {_folded(unknown)} is not known from that run"
+
+
+def _folded(names: Iterable[str]) -> str:
+    return str(NodeSet(",".join(names), resolver=RESOLVER_NOGROUP))
+
+
+def _nodes(work: Workspace, request: PlaceRequest) -> _Nodes:
     if request.gpus_by_node is not None:
-        return _declared(work, request.gpus_by_node), {}
+        return _Nodes(_declared(work, request.gpus_by_node), {})
     from gpuops.operations.candidates import candidates_of  # noqa: PLC0415 - all checks, for nodes that are asked
 
     found = candidates_of(work, request)
-    return found.shapes, found.excluded
+    return _Nodes(found.shapes, found.excluded, found.users, found.recalled)
 
 
 def _declared(work: Workspace, gpus_by_node: Mapping[str, int]) -> list[NodeShape]:

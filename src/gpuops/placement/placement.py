@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from gpuops.layout import AXES, Layout
+from gpuops.placement.meeting import Meeting, meeting_of
 from gpuops.placement.shape import GpuShape, NodeShape
 from gpuops.placement.traffic import Crossing
 from gpuops.probes.nvidia.topo import link_distance
@@ -71,6 +72,11 @@ class Placement(Result):
     torn: tuple[Crossing, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
     excluded: Mapping[str, Excluded] = field(default_factory=dict, hash=False)
+
+    @functools.cached_property
+    def meeting(self) -> Meeting:
+        """Where its ranks meet."""
+        return meeting_of(self.nodes)
 
     @functools.cached_property
     def groups(self) -> dict[str, list[list[int]]]:

@@ -22,9 +22,9 @@ from typing import Any
 
 from gpuops.document import is_file, read_bytes, regular
 from gpuops.errors import InputError, OutputError, did_you_mean
+from gpuops.files.replacing import open_private, private_directory
 from gpuops.playbook.task import Change
 from gpuops.project import shortest
-from gpuops.replacing import open_private, private_directory
 from gpuops.secret import redact
 from gpuops.shell import Completed
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpuops.errors import TemplateError
 from gpuops.layout import Engine
-from gpuops.placement import Meeting, NodeShape, Placement, meeting_of
+from gpuops.placement import Meeting, NodeShape, Placement
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _QUEUE = re.compile(r"[\w.@-]*", re.ASCII)
@@ -73,7 +73,7 @@ class Job:
 
 def master_of(job: Job, placement: Placement) -> str:
     """Return the address at which the ranks meet: the job's own, else that of the first node."""
-    return job.master or meeting_of(placement.nodes).master
+    return job.master or placement.meeting.master
 
 
 def identity_of(name: str, placement: Placement) -> str:
@@ -106,7 +106,7 @@ def environment_of(placement: Placement, engine: Engine) -> tuple[Env, ...]:
 def _variables(placement: Placement, engine: Engine) -> Iterator[Env]:
     yield Env("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "CUDA numbers the GPUs as nvidia-smi does")
     yield from _ports(placement)
-    yield from _interfaces(meeting_of(placement.nodes))
+    yield from _interfaces(placement.meeting)
     yield from _threads(placement)
     if engine == "megatron" and (placement.layout.tp > 1 or placement.layout.cp > 1):
         reason = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from gpuops.errors import TemplateError
+from gpuops.errors import OutputError, TemplateError
 from gpuops.layout import ModelSpec
 from gpuops.placement import Placement
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
@@ -20,6 +21,11 @@ from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.seats import seats_file
 from gpuops.render.target import Target
 from gpuops.render.writing import leftovers, read_existing, refuse_existing, strangers, write
+
+_PDSH = "\"cd '$PWD' && "
+"""How start commands enter the directory on every node: quoted for this shell, for pdsh, and for the node's shell."""
+_UNQUOTED = re.compile(r"'|%[hun]")
+"""What ends the quotes of the node's shell, and what pdsh replaces (pdsh(1))."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,11 @@ class Launch(Result):
         complaints = [f"{folder}/{complaint}" for complaint in lint(self.files, self.placement)]
         if complaints:
             raise TemplateError("; ".join(complaints))
+        if _PDSH in self.start and (odd := _UNQUOTED.search(str(folder.resolve()))):
+            raise OutputError(
+                f"{folder}: its path contains {odd[0]}, which {self.target.name}'s start command cannot quote for pdsh;"
+                " choose another directory with -o"
+            )
         if not overwrite:
             refuse_existing(self.files, folder)
 

@@ -20,7 +20,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from gpuops.document import read_text
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec
-from gpuops.placement import Meeting, NodeShape, Placement, meeting_of
+from gpuops.placement import Meeting, NodeShape, Placement
 from gpuops.render.job import Env, Job, identity_of, master_of
 from gpuops.render.target import HEAD, Target
 from gpuops.sandbox import sandbox, with_line
@@ -151,7 +151,7 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
     """Return the names that a template sees, as fresh plain data."""
     ranks = [dict(vars(rank)) for rank in placement.ranks]
     layout = placement.layout
-    meeting = meeting_of(placement.nodes)
+    meeting = placement.meeting
     shared = len({shape.address for shape in placement.nodes}) < len(placement.nodes)
     nodes = [_node(index, shape, placement, meeting, shared=shared) for index, shape in enumerate(placement.nodes)]
     for node in nodes:

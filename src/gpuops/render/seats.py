@@ -18,8 +18,10 @@ _NODE = "{node}"
 
 def seats_file(target: Target, placement: Placement, job: Job, start: str) -> Rendered:
     """Return the file; the plan is in `seats_document`."""
-    text = json.dumps(seats_document(target, placement, job, start), indent=1)
-    return Rendered(SEATS_FILE, 0o644, f"{text}\n")
+    document = seats_document(target, placement, job, start)
+    nodes = ",\n  ".join(map(json.dumps, document["nodes"]))  # indented, the ranks of many nodes take long to write
+    text = json.dumps({**document, "nodes": []}, indent=1).removesuffix("[]\n}")
+    return Rendered(SEATS_FILE, 0o644, f"{text}[\n  {nodes}\n ]\n}}\n")
 
 
 def seats_document(target: Target, placement: Placement, job: Job, start: str) -> dict[str, Any]:

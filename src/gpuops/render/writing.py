@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from gpuops.document import read_text
 from gpuops.errors import OutputError
+from gpuops.files.replacing import remove_abandoned, replace_file
 from gpuops.render.rendering import Rendered
-from gpuops.replacing import write_atomic
 
 
 def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:
@@ -22,6 +22,8 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
     if not force:
         refuse_existing(files, folder)
     paths = [_inside(folder, file.path) for file in files]
+    for parent in {path.parent for path in paths}:
+        remove_abandoned(parent, {path.name for path in paths if path.parent == parent})
     with ThreadPoolExecutor(_WRITERS) as writers:
         list(writers.map(_write, files, paths))
 
@@ -42,7 +44,7 @@ _WRITERS = 8
 def _write(file: Rendered, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, file.text.encode(), file.mode)
+        replace_file(path, file.text.encode(), file.mode)
     except OSError as error:
         raise OutputError(f"{path}: cannot write it: {(error.strerror or str(error)).lower()}") from error
 

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from gpuops.document import is_directory
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.facts import Facts, to_document
+from gpuops.files.replacing import PRIVATE, private_directory, write_atomic
 from gpuops.inventory import Host
 from gpuops.inventory.machine_vars import machine_vars
 from gpuops.reasons import Excluded
-from gpuops.replacing import PRIVATE, private_directory, write_atomic
 from gpuops.results.health import format_exclusion
 
 NO_NODES: Mapping[str, Excluded] = MappingProxyType({})

@@ -197,7 +197,7 @@ def _blamed(measurement: Measurement) -> Iterator[SeenFinding]:
     nodes = measurement.evidence.fabric.nodes.keys()
     for blamed in measurement.blame.blamed:
         owner, part = _place_of(blamed)
-        where = (owner, part or "node") if owner in nodes else (FLEET, blamed.part)
+        where = (owner, part or "node") if owner in nodes else (FLEET, " or ".join((blamed.part, *blamed.alternatives)))
         found, expected = blamed.found_gb_per_s, blamed.expected_gb_per_s
         speed = f"{found:.3g} of {expected:.3g} GB/s" if found is not None and expected else blamed.kind
         key = FindingKey(where[0], ALL_REDUCE, redact(where[1]), blamed.kind)

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from gpuops.errors import LockedError, OutputError
+from gpuops.files.replacing import make_private, open_private, private_directory
 from gpuops.project import shortest
-from gpuops.replacing import make_private, open_private, private_directory
 from gpuops.store.schemas import SCHEMAS
 
 T = TypeVar("T")

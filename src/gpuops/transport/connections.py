@@ -29,7 +29,7 @@ _MOST_CLOSERS = 16  # threads that close in parallel
 
 
 class Opener(Protocol):
-    """Interface of a `Group`, or of a pool of nodes that has one: it opens transports and closes all that it opened.
+    """Interface of a `TransportGroup`, or of a pool of nodes that has one: it opens transports and closes them all.
 
     Work that uses several transports at once is cancelled through ``cancel``.
     """
@@ -48,23 +48,23 @@ class Opener(Protocol):
 class Connections:
     """All connections of one owner, such as a cluster or a run of the command line. Thread-safe.
 
-    Each piece of work opens its transports through its own `Group`. Connections to jump hosts are shared.
+    Each piece of work opens its transports through its own `TransportGroup`. Connections to jump hosts are shared.
     """
 
     def __init__(self, connect_seconds: float = 10.0) -> None:
         self.connect_seconds = connect_seconds
         self.gateways = Gateways()
         self._lock = threading.Lock()
-        self._groups: set[Group] = set()
+        self._groups: set[TransportGroup] = set()
         self._notices: dict[str, bool] = {}
         self._closed = False
 
-    def group(self, cancel: CancelToken | None = None) -> Group:
+    def group(self, cancel: CancelToken | None = None) -> TransportGroup:
         """Return a new group, a context manager that closes what was opened through it.
 
         Raise `ClosedError` after `close`.
         """
-        group = Group(self, cancel or CancelToken())
+        group = TransportGroup(self, cancel or CancelToken())
         with self._lock:
             self.check_open()
             self._groups.add(group)
@@ -75,7 +75,7 @@ class Connections:
         if self._closed:
             raise ClosedError("these connections are already closed")
 
-    def forget(self, group: Group) -> None:
+    def forget(self, group: TransportGroup) -> None:
         """Remove a closed group."""
         with self._lock:
             self._groups.discard(group)
@@ -103,7 +103,7 @@ class Connections:
         _end_all([group.masters for group in groups], ends)
 
 
-class Group:
+class TransportGroup:
     """Transports of one piece of work, such as a fan-out or a measurement; closing it does not affect other groups.
 
     Thread-safe. A transport that is opened after `close` is closed from the start.
@@ -117,7 +117,7 @@ class Group:
         self._transports: set[AgentTransport] = set()
         self._closed = False
 
-    def __enter__(self) -> Group:  # noqa: PYI034 - Self came with Python 3.11
+    def __enter__(self) -> TransportGroup:  # noqa: PYI034 - Self came with Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -195,9 +195,9 @@ class Gateways:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shared: dict[Hops, tuple[NodeConnection, set[Group]]] = {}
+        self._shared: dict[Hops, tuple[NodeConnection, set[TransportGroup]]] = {}
 
-    def connection(self, hops: Hops, group: Group) -> NodeConnection | None:
+    def connection(self, hops: Hops, group: TransportGroup) -> NodeConnection | None:
         """Return the connection to the last of ``hops``, each reached through the one before it; None without hops.
 
         After a failure, it fails immediately for all of its groups; a new group tries again.
@@ -216,7 +216,7 @@ class Gateways:
             groups.add(group)
             return connection
 
-    def release(self, group: Group) -> list[NodeConnection]:
+    def release(self, group: TransportGroup) -> list[NodeConnection]:
         """Remove ``group`` and return the connections that only it used, the last jump host first."""
         with self._lock:
             alone = [hops for hops, (_, groups) in self._shared.items() if groups == {group}]

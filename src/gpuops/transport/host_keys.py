@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuops.errors import IncompatibleError
 from gpuops.inventory import Host
-from gpuops.transport.connections import Group, hops_to
+from gpuops.transport.connections import TransportGroup, hops_to
 from gpuops.transport.known_hosts import KnownKey, fingerprint, record
 from gpuops.transport.settings import Settings, resolve
 from gpuops.transport.ssh import NodeConnection
@@ -70,7 +70,7 @@ class HostKeys:
         record(self.file, self.settings.known_name, [(k.type, k.blob) for k in self.shown], replace=replace)
 
 
-def fetch_host_keys(host: Host, group: Group) -> HostKeys:
+def fetch_host_keys(host: Host, group: TransportGroup) -> HostKeys:
     """Fetch the keys of ``host``, one handshake per key type; its jump hosts must be trusted already."""
     settings = resolve(host, connect_seconds=group.connect_seconds)
     recorded = tuple(settings.known_hosts.keys(settings.known_name))

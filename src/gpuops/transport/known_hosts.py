@@ -18,7 +18,7 @@ from pathlib import Path
 
 from gpuops.document import exists, is_file
 from gpuops.errors import OutputError
-from gpuops.replacing import file_lock, write_atomic
+from gpuops.files.replacing import file_lock, write_atomic
 
 _MOST_BYTES = 64 << 20  # a hundred thousand servers with five keys each; a file that grows cannot take more
 DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")

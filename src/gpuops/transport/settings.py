@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from gpuops.document import exists, read_bytes, regular
 from gpuops.errors import InputError
+from gpuops.files.permissions import others_may_write
 from gpuops.inventory import Host
-from gpuops.permissions import others_may_write
 from gpuops.transport.known_hosts import DEFAULT_FILES, KnownHosts, load, lookup_name
 
 if TYPE_CHECKING:

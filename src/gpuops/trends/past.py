@@ -84,8 +84,8 @@ class NodePast:
     ``before`` are its earlier runs, the oldest first. ``elsewhere`` are the runs that saw a part, by serial
     number, before it came to this slot, each with the slot that it was in then. ``failures`` are those of the
     node, ``part_failures`` those of its parts by serial number, in any node. ``fleet`` and ``fleet_parts`` are the
-    failures of all others. ``open_counters`` are slot and code of what `gpuops.trends.counters` found, and was there
-    in the last run.
+    failures of all others. ``gpus_before`` is the highest number of GPUs that a run saw in this machine.
+    ``open_counters`` are slot and code of what `gpuops.trends.counters` found, and was there in the last run.
     """
 
     node: str
@@ -99,6 +99,7 @@ class NodePast:
     fleet: Watch = Watch(0, 0.0)
     fleet_parts: Watch = Watch(0, 0.0)
     why: str = ""
+    gpus_before: int = 0
     open_counters: frozenset[tuple[str, str]] = frozenset()
 
     @property

@@ -71,7 +71,7 @@ def test_a_port_that_is_taken_is_told_with_one_that_is_free(first, links):
     finally:
         links.network.run("pkill -f '[c]reate_server'", host="n1")
     assert (cause["rung"], cause["nodes"]) == ("meeting", ["n1"]), cause
-    assert cause["why"] == "cannot listen on port 29500: Address already in use"
+    assert cause["why"].startswith("cannot listen on port 29500: Address already in use: python3 -c import socket, ")
     assert cause["change"] == "MASTER_ADDR=n1 MASTER_PORT=29501"
 
 

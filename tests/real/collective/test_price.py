@@ -30,6 +30,7 @@ def planned(links, cluster):
         return as_measured(work, cluster, tuple(ADDRESSES), {}, accusations(work))
 
 
+@pytest.mark.long
 def test_estimates_change_with_a_slow_link_as_the_jobs_do(links, allreduce):
     links.shape(MBIT)
     before = [each["seconds"] for each in trained(links, LAYOUTS, STEPS)]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from gpuops.cancellation import raise_on_signals
-from gpuops.cli._options import allow_files
+from gpuops.cli._common.options import allow_files
 from gpuops.cluster import Cluster
 from gpuops.errors import Interrupted
 from gpuops.layout import parse_layout

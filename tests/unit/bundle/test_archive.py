@@ -14,7 +14,7 @@ from tests.unit.cli.test_schemas import SCHEMAS
 from gpuops.bundle import archive
 from gpuops.bundle.contents import Contents, File, LeftOut
 from gpuops.errors import OutputError
-from gpuops.replacing import private_directory
+from gpuops.files.replacing import private_directory
 
 AT = dt.datetime(2026, 11, 24, 0, 15, tzinfo=dt.timezone.utc)
 CONTENTS = Contents(

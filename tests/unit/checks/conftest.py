@@ -32,7 +32,7 @@ from gpuops.probes.network.ib_subnet import IbSubnet
 from gpuops.probes.network.nic_log import NicLog
 from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
 from gpuops.probes.network.roce import NcclVariables
-from gpuops.probes.network.transceivers import Reading, Transceiver
+from gpuops.probes.network.transceivers import OpticalReading, Transceiver
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
 from gpuops.probes.nvidia.conf_compute import ConfCompute
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
@@ -150,6 +150,11 @@ class Machine:
         smi = replace(self.values["smi"], attached_gpus=len(gpus), gpus=gpus, error=error)
         return self.but(smi=smi, gpus=gpus or Unknown(error.text if error else "nvidia-smi lists no GPU"))
 
+    def seen_before(self, gpus):
+        """An earlier run saw this number of GPUs."""
+        record = healthy_past()
+        return self.but(past=replace(record, past=replace(record.past, gpus_before=gpus)))
+
     def with_gpu(self, index, **changes):
         gpus = self.values["gpus"]
         return self.seeing(*(replace(g, **changes) if g.index == index else g for g in gpus))
@@ -235,7 +240,7 @@ def h100():
             "roce": {},
             "flow_control": {},
             "nccl_variables": NcclVariables(),
-            "transceivers": {port.device: Transceiver("Active", Reading((54.0,), -5.0, 75.0)) for port in ports},
+            "transceivers": {port.device: Transceiver("Active", OpticalReading((54.0,), -5.0, 75.0)) for port in ports},
             "acs": Acs(frozenset(bridge for index in range(8) for bridge in nic_path(index).bridges), frozenset()),
             "gpu_bridges": {g.address: nic_path(g.index).bridges[1:] for g in gpus},
             "iommu": Iommu(("dmar0",), {port.device: "identity" for port in ports}),

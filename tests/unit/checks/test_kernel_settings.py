@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from tests.unit.checks.lab_node import findings_of
 
 from gpuops.lab import tree
 from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.machine import healthy, names
 from gpuops.probes.host.limits import Limit, limits
+from gpuops.probes.host.pcie import PcieLink
 from gpuops.probes.host.system import system
 from gpuops.probes.host.tuning import Tuning, tuning
 from gpuops.probing import Unknown
@@ -52,6 +54,35 @@ def test_messages(h100):
         "the clock source is hpet, and reading it is slow; the kernel gave tsc up, see dmesg | grep clocksource",
         "a session may lock 8 MiB of memory, too little for RDMA",
     ]
+
+
+class TestNumaNodes:
+    def test_half_of_the_gpus_have_none(self):
+        told, verdicts = findings_of("hgx-h100", "host:numa-unknown")
+        assert told == [("kernel-settings", "node", "warn")]
+        (finding,) = verdicts["kernel-settings"].findings
+        assert finding.message.startswith("the kernel does not know the NUMA node of 4 of 8 GPUs: 0000:")
+
+    @pytest.mark.parametrize(
+        ("nodes", "virtual", "codes"),
+        [
+            ((0, 1), False, []),
+            ((0, None), False, [("numa-node", "warn")]),
+            ((None, None), False, []),  # the firmware has no table at all, as on many boards
+            ((0, None), True, []),
+        ],
+    )
+    def test_all_or_none_is_healthy(self, h100, nodes, virtual, codes):
+        links = {f"0000:0{n}:00.0": PcieLink("", None, None, None, None, place) for n, place in enumerate(nodes)}
+        machine = h100.but(
+            pcie=links, system=replace(h100.values["system"], virtual=virtual, numa_nodes={0: "0", 1: "1"})
+        )
+        assert found(machine) == codes
+
+    def test_a_machine_with_one_numa_node_needs_none(self, h100):
+        links = {f"0000:0{n}:00.0": PcieLink("", None, None, None, None, place) for n, place in enumerate((0, None))}
+        machine = h100.but(pcie=links, system=replace(h100.values["system"], numa_nodes={0: "0-7"}))
+        assert found(machine) == []
 
 
 class TestHealthyOddities:

@@ -76,6 +76,26 @@ def test_the_kernel_tells_the_width_where_nvidia_smi_does_not(h100):
     assert h100.with_gpu(2, pcie_width=None).but(pcie=Unknown("dark")).judge("pcie-link").status == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("by_nvidia_smi", "in_kernel", "virtual", "status"),
+    [
+        (16, 8, False, "unknown"),
+        (16, 8, True, "pass"),
+        (16, 8, None, "unknown"),
+        (8, 16, False, "fail"),
+        (8, 8, False, "fail"),
+        (16, None, False, "pass"),
+    ],
+)
+def test_two_sources_of_the_width_never_pass_if_one_is_too_small(h100, by_nvidia_smi, in_kernel, virtual, status):
+    gpu = h100.values["gpus"][2]
+    links = {**h100.values["pcie"], gpu.address: replace(h100.values["pcie"][gpu.address], width=in_kernel)}
+    machine = Unknown("dark") if virtual is None else replace(h100.values["system"], virtual=virtual)
+    assert (
+        h100.with_gpu(2, pcie_width=by_nvidia_smi).but(pcie=links, system=machine).judge("pcie-link").status == status
+    )
+
+
 def test_nothing_told_is_unknown(h100):
     silent = {"pcie_generation": None, "pcie_generation_max": None, "performance_state": None}
     assert h100.with_gpu(2, **silent).but(pcie=Unknown("dark")).judge("pcie-link").status == "unknown"

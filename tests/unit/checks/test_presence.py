@@ -2,13 +2,14 @@ from dataclasses import replace
 
 import pytest
 
+from gpuops.inventory import GpuCable, Power
 from gpuops.judging import SEVERITIES
 from gpuops.probes.host.session import Session
 from gpuops.probes.nvidia.driver import Driver
 from gpuops.probes.nvidia.init_failures import InitFailure
 from gpuops.probes.nvidia.nvidia_smi import SmiError
 from gpuops.probing import Unknown
-from gpuops.profile import NO_PROFILE
+from gpuops.profile import NO_PROFILE, load
 
 NOTHING = Unknown("lspci is not installed")
 LOST = "0000:c3:00.0"
@@ -51,6 +52,28 @@ class TestGpuCount:
         )
         finding = only(machine.judge("gpu-count"))
         assert (finding.part, finding.severity) == ("gpu5", "isolate")
+
+    @pytest.mark.parametrize("name", ["none", "l40s"])
+    def test_without_a_number_an_earlier_run_tells_what_is_gone(self, h100, name):
+        profile = NO_PROFILE if name == "none" else load(name)
+        machine = replace(h100, profile=profile)
+        assert machine.seen_before(8).judge("gpu-count").status == "unknown", "it may have had nine"
+        assert machine.seen_before(0).judge("gpu-count").status == "unknown"
+        assert "gpu-count" in profile.required, "so the node is unknown, too"
+        finding = only(machine.seen_before(9).judge("gpu-count"))
+        assert (finding.expected, finding.found, finding.severity) == (9, 8, "isolate")
+        assert finding.message == "8 of 9 GPUs are there: an earlier run saw them"
+        assert "gpu.count" in finding.fix
+
+    def test_a_declared_number_counts_more_than_an_earlier_run(self, h100):
+        assert h100.seen_before(9).judge("gpu-count").status == "pass"
+
+    def test_a_power_cable_without_its_gpu(self, titan):
+        cables = tuple(GpuCable(n, 2, "pcie8") for n in range(3))
+        machine = replace(titan, profile=NO_PROFILE.expecting({"power.declared": Power(gpu_cables=cables)}, "x"))
+        finding = only(machine.judge("gpu-count"))
+        assert (finding.expected, finding.found) == (3, 2)
+        assert finding.message == "2 of 3 GPUs are there: the inventory declares a power cable of GPU 2"
 
     def test_hidden_gpus_are_unknown_and_not_lost(self, h100):
         machine = h100.seeing(*h100.values["gpus"][:2]).but(session=Session("the cgroup /slurm/job_42"))

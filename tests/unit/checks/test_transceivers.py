@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.probes.network.transceivers import Reading
+from gpuops.probes.network.transceivers import OpticalReading
 from gpuops.probing import Unknown
 
 RANGE = (-10.41, 6.0)
@@ -28,12 +28,12 @@ PASS = ("pass", [])
 )
 @pytest.mark.parametrize("direction", ["rx_dbm", "tx_dbm"])
 def test_power_beyond_the_modules_range_and_1_db(h100, direction, dbm, expected):
-    assert outcome(having(h100, **{direction: Reading((1.9, dbm, 2.0), *RANGE)})) == expected
+    assert outcome(having(h100, **{direction: OpticalReading((1.9, dbm, 2.0), *RANGE)})) == expected
 
 
 @pytest.mark.parametrize(("celsius", "expected"), [(54, PASS), (64.9, PASS), (65, WARN), (75, FAIL)])
 def test_temperature(h100, celsius, expected):
-    assert outcome(having(h100, celsius=Reading((float(celsius),), -5.0, 75.0))) == expected
+    assert outcome(having(h100, celsius=OpticalReading((float(celsius),), -5.0, 75.0))) == expected
 
 
 @pytest.mark.parametrize(

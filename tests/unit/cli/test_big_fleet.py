@@ -13,7 +13,8 @@ from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Sentence
 from gpuops.reasons import EXIT_CODES, Excluded
-from gpuops.report import allreduce, isolation
+from gpuops.report.all_reduce import isolation
+from gpuops.report.all_reduce.measurement import render
 from gpuops.report.page import Page
 
 pytestmark = pytest.mark.sampled
@@ -73,7 +74,7 @@ def test_each_condition_of_a_fleet_fits_on_a_screen(case, code, words):
     result = simulate_program([sys.executable, str(PROGRAM), case, str(nodes)])
     assert EXIT_CODES[result.conclusion()] == code
     program = fits("\n".join(isolation.lines(result, Page(WIDTH))))
-    real = fits(allreduce.render(Measurement(result.evidence, result.blame, "nccl"), Page(WIDTH)))
+    real = fits(render(Measurement(result.evidence, result.blame, "nccl"), Page(WIDTH)))
     for each in words:
         assert each in program
         if case != "even":  # a fleet without profiles is compared with nothing here
@@ -85,7 +86,7 @@ def slow(part, kind="slow", *alternatives):
 
 
 def measured(blame, **more):
-    return fits(allreduce.render(Measurement(Evidence(BIG), blame, "nccl", **more), Page(WIDTH)))
+    return fits(render(Measurement(Evidence(BIG), blame, "nccl", **more), Page(WIDTH)))
 
 
 def test_three_hundred_unclear_suspects_are_a_few_lines():
@@ -135,6 +136,4 @@ def test_many_excluded_nodes_and_failed_tests_are_counted():
 
 def test_a_number_with_thousands_is_never_split():
     part = replace(slow("gpu0001"), evidence=("x" * 21,), probability=1 / 11000)
-    assert "11,000 runs" in "\n".join(
-        allreduce.render(Measurement(Evidence(BIG), Blame((part,)), "nccl"), Page(61)).split("\n")
-    )
+    assert "11,000 runs" in "\n".join(render(Measurement(Evidence(BIG), Blame((part,)), "nccl"), Page(61)).split("\n"))

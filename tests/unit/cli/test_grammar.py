@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.program import run_gpuops
 
 from gpuops.cli import _SECTIONS, program
-from gpuops.cli._asking import confirmed
+from gpuops.cli._common.asking import confirmed
 from gpuops.errors import GpuopsError
 
 GPUOPS = [sys.executable, "-m", "gpuops"]
@@ -140,7 +140,7 @@ def test_pattern_needs_an_inventory(gpuops, home):
 @pytest.mark.parametrize("option", ["-f", "--forks", "--fanout"])
 def test_forks_has_its_old_name(gpuops, monkeypatch, option):
     seen = []
-    monkeypatch.setattr("gpuops.cli._options.allow_files", seen.append)
+    monkeypatch.setattr("gpuops.cli._common.options.allow_files", seen.append)
     gpuops("ping", option, "3")
     assert seen == [3]
 
@@ -397,12 +397,12 @@ def test_interrupt_while_the_program_loads_prints_no_traceback(home):
 def test_a_thread_that_is_still_there_never_sees_python_tidy_up(starts, tidies_up):
     program_text = f"""
 import atexit, sys, threading, time
-from gpuops.cli import _ending
+from gpuops.cli._common import ending
 atexit.register(print, "tidied up")
 if {starts}:
     threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
 print("a report")
-_ending.leave(3)
+ending.leave(3)
 """
     done = subprocess.run([sys.executable, "-c", program_text], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (3, "")

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from gpuops.cli import program
-from gpuops.cli._asking import seconds_of
-from gpuops.cli._options import Hosts, allow_files
+from gpuops.cli._common.asking import seconds_of
+from gpuops.cli._common.options import Hosts, allow_files
 from gpuops.cluster import Cluster
 from gpuops.errors import ClosedError, PatternError
 from gpuops.transport.connections import Connections

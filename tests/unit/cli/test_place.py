@@ -220,3 +220,10 @@ def test_a_plan_for_different_gpus_is_refused_in_one_sentence(project):
     assert "the nodes have different GPUs (1 node with NVIDIA H100 80GB HBM3, 1 node with NVIDIA A100" in message
     assert "choose those of one type with --limit" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("words", [["plan", "--params", "1B"], ["validate"], ["facts"]])
+@pytest.mark.parametrize("inventory", [[], ["-i", "prod.yml"]])
+def test_nodes_with_their_gpus_are_refused_where_nodes_are_asked(project, words, inventory):
+    done = CliRunner().invoke(program, [*words, *inventory, "gpu[01-02]:8"], standalone_mode=False)
+    assert str(done.exception).endswith("because they ask none; name the hosts alone: gpu[01-02]")

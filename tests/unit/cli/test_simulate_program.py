@@ -19,7 +19,7 @@ from gpuops.collective.program_lines import parse_fabric, parse_figures, request
 from gpuops.errors import InputError
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.report import isolation
+from gpuops.report.all_reduce import isolation
 from gpuops.report.page import Page
 from gpuops.results.isolation import Isolation
 
@@ -365,7 +365,11 @@ CASES = [
     (Blame(unclear=("half is missing",)), "incomplete", "unclear     half is missing"),
     (Blame(suspects=("n0",)), "incomplete", "suspects    n0: not confirmed"),
     (Blame(contention=("n1 and n0",)), "ok", "contention  n1 and n0\nno part is blamed"),
-    (Blame(contention=("n1 and n0",), unclear=("n2",)), "incomplete", "            no part is blamed for this\nunclear"),
+    (
+        Blame(contention=("n1 and n0",), unclear=("n2",)),
+        "incomplete",
+        "            no part is blamed for this\nunclear",
+    ),
     (Blame(unclear=("\x1b[2J",)), "incomplete", r"unclear     \x1b[2J"),
 ]
 

@@ -14,10 +14,11 @@ import time
 import click
 import pytest
 
-from gpuops.cli import _terminal, program
-from gpuops.cli._ending import run_program
-from gpuops.cli._options import carry_out
-from gpuops.cli._terminal import Terminal
+from gpuops.cli import program
+from gpuops.cli._common import terminal as shown
+from gpuops.cli._common.ending import run_program
+from gpuops.cli._common.options import carry_out
+from gpuops.cli._common.terminal import Terminal
 from gpuops.errors import InputError, Interrupted
 from gpuops.events import GateDone, Progress, RoundStarted
 from gpuops.secret import Secret
@@ -41,7 +42,7 @@ def written(monkeypatch):
 def terminal(monkeypatch):
     made = Terminal()
     made._is_terminal = True
-    monkeypatch.setattr(_terminal, "terminal", lambda: made)
+    monkeypatch.setattr(shown, "terminal", lambda: made)
     return made
 
 
@@ -72,7 +73,7 @@ def test_status_line_is_removed_before_a_sentence(terminal, written):
     thread = threading.Thread(target=show)
     thread.start()
     for _ in range(200):
-        _terminal.tell("gpu01: answered")
+        shown.tell("gpu01: answered")
     stop.set()
     thread.join()
     for before, piece in itertools.pairwise(written):
@@ -86,7 +87,7 @@ COMMAND = "gpuops validate --limit gpu[001-016,018-022,024] -i prod.yml"
 
 @pytest.mark.parametrize("stdout_columns", [50, None])
 def test_notice_is_folded_at_the_width_of_the_terminal_and_its_command_is_not(stdout_columns):
-    code = f"from gpuops.cli._terminal import tell; tell({NOTICE + COMMAND!r})"
+    code = f"from gpuops.cli._common.terminal import tell; tell({NOTICE + COMMAND!r})"
     ours, stderr = pty.openpty()
     fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
     stdout = stderr if stdout_columns else subprocess.DEVNULL
@@ -101,7 +102,7 @@ def test_notice_is_folded_at_the_width_of_the_terminal_and_its_command_is_not(st
 
 
 def test_notice_in_a_file_is_one_line(capsys):
-    _terminal.tell(NOTICE * 3)
+    shown.tell(NOTICE * 3)
     assert capsys.readouterr().err == f"gpuops: {NOTICE * 3}\n"
 
 
@@ -164,8 +165,8 @@ def test_interrupt_is_one_line_and_on_a_terminal_below_its_ctrl_c(capsys, monkey
     monkeypatch.setattr("os._exit", codes.append)
     monkeypatch.setattr("sys.argv", ["gpuops", "checks", "list"])
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
-    monkeypatch.setattr("gpuops.cli._ending.raise_on_signals", lambda: None)
-    monkeypatch.setattr("gpuops.cli._ending.ignore_signals", lambda: None)
+    monkeypatch.setattr("gpuops.cli._common.ending.raise_on_signals", lambda: None)
+    monkeypatch.setattr("gpuops.cli._common.ending.ignore_signals", lambda: None)
     monkeypatch.setattr("gpuops.report.checks.rows", lambda *_: carry_out(Stopped(None), object()))
     run_program(program, debug=False)
     assert codes == [130]

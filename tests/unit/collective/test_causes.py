@@ -209,23 +209,23 @@ def test_a_name_that_not_all_nodes_have_is_not_proposed(name, fix):
     assert (cause.nodes, cause.fix) == (("b",), fix)
 
 
-LOOPBACK = {"a": ("a", ["10.0.0.1"]), "b": ("b", ["127.0.1.1"])}
+LOOPBACK = {"a": ("a", ["127.0.1.1"]), "b": ("b", ["127.0.1.1"])}
 CPU = LaunchCommand("launch", "python3", environment={"CUDA_VISIBLE_DEVICES": ""}, words=("gpuops", "launch"))
 
 
-def test_a_name_that_means_its_own_machine_is_in_the_way_of_gloo():
+def test_names_that_mean_their_own_machine_are_in_the_way_of_gloo():
     (cause,) = causes.host_names(CPU, {}, LOOPBACK, OWN)
-    assert (cause.nodes, cause.fix) == (("b",), "--env GLOO_SOCKET_IFNAME=ens5")
+    assert (cause.nodes, cause.fix) == (("a", "b"), "--env GLOO_SOCKET_IFNAME=ens5")
     assert "resolves to 127.0.1.1" in cause.why
-    (cause,) = causes.host_names(CPU, {}, {**LOOPBACK, "b": ("b", [])}, {"a": "ens5", "b": "eth1"})
+    (cause,) = causes.host_names(CPU, {}, {"a": ("a", []), "b": ("b", [])}, {"a": "ens5", "b": "eth1"})
     assert "does not resolve" in cause.why
-    assert cause.fix == "give b the address of b in its /etc/hosts"
+    assert cause.fix == "give the name of each of these nodes its address in /etc/hosts"
 
 
-def test_a_name_that_means_its_own_machine_is_no_matter_without_gloo():
-    assert not list(causes.host_names(TORCHRUN, {}, LOOPBACK, OWN))  # a job with GPUs may use NCCL alone
+def test_a_name_that_means_its_own_machine_is_no_matter_alone_or_without_gloo():
+    assert not list(causes.host_names(CPU, {}, {**LOOPBACK, "a": ("a", ["10.0.0.1"])}, OWN))
     assert not list(causes.host_names(CPU, {"b": {"GLOO_SOCKET_IFNAME": "ens5"}}, LOOPBACK, OWN))
-    assert not list(causes.host_names(CPU, {}, {"b": LOOPBACK["b"]}, OWN))
+    assert not list(causes.host_names(TORCHRUN, {}, LOOPBACK, OWN))  # a job with GPUs may use NCCL alone
     mpi = LaunchCommand("mpirun", "x", environment=CPU.environment)
     assert not list(causes.host_names(mpi, {}, LOOPBACK, OWN))
 

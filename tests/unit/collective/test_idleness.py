@@ -53,7 +53,7 @@ def test_whoever_was_given_the_node_holds_it_though_nothing_computes_yet():
         told(allocation=(NodeAllocation("pod ml/a"), NodeAllocation("pod ml/b"), NodeAllocation("pod ml/c")))
         == "busy (pod ml/a, and 2 more)"
     )
-    assert told(allocation=Unknown("no answer of kubectl")) == "busy (not proved idle: no answer of kubectl)"
+    assert told(allocation=Unknown("no answer of kubectl")) == "not proved idle (no answer of kubectl)"
 
 
 def test_our_own_processes_do_not_count_and_others_still_do():
@@ -69,7 +69,7 @@ def test_memory_without_a_process_is_busy_where_the_profile_knows_better_and_els
     cards = Smi(gpus=(card(0), card(1, 4120)))
     known = NO_PROFILE.expecting({"gpu.idle_memory_mib": 600}, "test")
     assert told(cards=cards, profile=known) == "busy (gpu1 has 4120 MiB in use that belong to no process)"
-    assert told(cards=cards) == "busy (not proved idle: gpu1 has 4120 MiB in use that belong to no process)"
+    assert told(cards=cards) == "not proved idle (gpu1 has 4120 MiB in use that belong to no process)"
     assert told(cards=Smi(gpus=(card(0, 600),)), profile=known) == "idle"
     assert told(cards=Smi(gpus=(card(0, 15),))) == "idle"
     assert told(cards=Smi(gpus=(card(0, 16),))) != "idle"

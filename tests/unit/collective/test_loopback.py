@@ -9,7 +9,7 @@ from gpuops.collective.pool import Pool
 from gpuops.collective.session import Snapshot
 from gpuops.probes.host.pcie import PcieLink
 from gpuops.reasons import EXIT_CODES, Excluded
-from gpuops.report.loopback import lines
+from gpuops.report.all_reduce.loopback import lines
 from gpuops.report.page import Page
 
 FULL = PcieLink("0000:18:00.0", 32.0, 16, 32.0, 16, 0)

@@ -14,7 +14,7 @@ from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.profile import load
 from gpuops.reasons import EXIT_CODES, Excluded
-from gpuops.report.allreduce import render
+from gpuops.report.all_reduce.measurement import render
 from gpuops.secret import MASK, Secret
 
 SPECIMEN = pathlib.Path(__file__).parents[2] / "specimens" / "allreduce-report-1.json"

@@ -106,7 +106,7 @@ def test_nodes_in_use_or_not_lent_are_excluded_by_their_kind(pool, context):
     assert fake.lease.given_back
     assert pool.excluded == {
         "a": Excluded("a", "busy", "skipped: busy (pid 7 python)"),
-        "b": Excluded("b", "unproved", "skipped: busy (not proved idle: no root)"),
+        "b": Excluded("b", "unproved", "skipped: not proved idle (no root)"),
         "c": Excluded("c", "leased", "skipped: cannot be leased: it is drained"),
     }
     assert all(reason.on_purpose for reason in pool.excluded.values())

@@ -164,3 +164,13 @@ def test_memory_and_temporary_files_need_space_that_is_free(own, why):
     found = list(node_causes.limits(read_command(["torchrun", "t.py"], str, {}), surveys))
     assert [cause.nodes for cause in found] == ([("a",)] if why else [])
     assert why in "".join(cause.why for cause in found)
+
+
+def test_a_working_directory_that_is_missing_is_named_by_its_option_and_hides_what_is_in_it():
+    job = LaunchCommand("launch", "python3", folder="/srv/job", files=("/srv/job", "/srv/job/a.py"))
+    lacking = JobEnvironment("/usr/bin/python3", missing=("/srv/job", "/srv/job/a.py"))
+    partly = JobEnvironment("/usr/bin/python3", missing=("/srv/job/a.py",))
+    folder, script = node_causes.environment(job, {"a": lacking, "b": partly, "c": lacking})
+    fix = "put /srv/job on these nodes, or name one that all have with --workdir"
+    assert folder == Cause("environment", ("a", "c"), "the working directory /srv/job is not there", fix)
+    assert (script.nodes, script.why) == (("b",), "/srv/job/a.py is not there")

@@ -20,6 +20,7 @@ from gpuops.reasons import EXIT_CODES, Excluded
 from gpuops.report.page import Page
 from gpuops.report.preflight import lines
 from gpuops.secret import MASK, Secret
+from gpuops.shell import Completed
 
 COMMAND = LaunchCommand("srun", "x")
 GROUP = RankGroup(("n1", "n2"))
@@ -77,6 +78,15 @@ def test_a_node_that_is_not_proved_idle_is_not_called_busy(last_step):
     assert report.causes == (Cause("idle", ("n2",), "not proved idle: pid 7 python", fix),)
     assert report.steps[1] == PreflightStep("all-reduce", "skipped", "not all nodes are proved idle")
     assert report.conclusion() == "incomplete"
+
+
+def test_nodes_with_the_same_trouble_are_one_cause_with_all_their_names(last_step):
+    report = last_step(unproved={"n1", "n2"}, busy=())
+    fix = "--force-busy n1,n2   if you know that nothing runs there"
+    assert report.causes == (Cause("idle", ("n1", "n2"), "not proved idle: pid 7 python", fix),)
+    assert "busy" not in report.excluded["n1"].why
+    (cause,) = last_step(busy={"n1", "n2"}).causes
+    assert (cause.nodes, cause.fix) == (("n1", "n2"), "wait for it, or remove n[1-2] from the job")
 
 
 def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
@@ -265,3 +275,55 @@ def test_the_document_has_new_and_former_names_and_no_secrets():
     assert (told["test"], told["rung"], told["fix"], told["change"]) == ("gid", "gid", "fix it", "fix it")
     assert told["why"] == MASK
     assert document["excluded"] == {"b": {"kind": "unreachable", "why": "refused", "unreachable": "refused"}}
+
+
+@pytest.fixture
+def logins():
+    """The step of the logins of an mpirun over n1 and n2, with the answers of this machine and of n1."""
+
+    def run(here, first=""):
+        def completed(question, text):
+            return Completed("here", question, 127 if text is None else 0, text or "", timed_out=text == "late")
+
+        asked = []
+
+        def ask(questions, names):
+            asked.extend(names)
+            return {name: [completed(questions[0], first)] for name in names}
+
+        command = LaunchCommand("mpirun", "x", hosts=("n1", "n2"), words=("mpirun", "-H", "n1,n2", "x"))
+        pool = SimpleNamespace(hosts={n: SimpleNamespace(address=f"10.0.0.{n[1]}") for n in ("n1", "n2")}, ask=ask)
+        preflight = Preflight(command, pool, None, None, here=lambda question: completed(question, here))
+        preflight._check_logins()
+        return [(step.name, step.state) for step in preflight.log.steps], preflight.log.causes, asked
+
+    return run
+
+
+def test_logins_are_tested_from_where_the_launcher_is(logins):
+    steps, causes, asked = logins("10.0.0.2 root@n2: Permission denied (publickey).\n")
+    assert (steps, asked) == ([("ssh", "fail")], [])
+    assert (causes[0].test, causes[0].nodes, causes[0].fix) == (
+        "ssh",
+        ("n2",),
+        "ssh-copy-id 10.0.0.2   on this machine",
+    )
+    assert logins("") == ([("ssh", "ok")], [], [])
+
+
+def test_without_the_launcher_here_logins_are_tested_from_the_first_node(logins):
+    steps, causes, asked = logins(None, "n2 Host key verification failed.\n")
+    assert (steps, asked) == ([("ssh", "fail")], ["n1"])
+    assert causes[0].fix == "ssh n2 true   on n1, and compare and accept its host key"
+    assert logins(None, None)[:2] == ([("ssh", "skipped")], [])
+    assert logins("late")[:2] == ([("ssh", "skipped")], [])
+
+
+def test_a_changed_host_key_is_recorded_after_a_look_and_another_lost_node_is_brought_back():
+    changed = Excluded("n2", "unreachable", "host key changed", ConnectError("n2", "changed", kind="host_key"))
+    pool = SimpleNamespace(hosts={"n1": None}, excluded={"n2": changed, "n3": Excluded("n3", "unreachable", "gone")})
+    preflight = Preflight(COMMAND, pool, None, None)
+    preflight._account_for_all()
+    fixes = {cause.nodes[0]: cause.fix for cause in preflight.log.causes}
+    assert fixes["n2"] == "compare its host key on its console, then gpuops trust n2 --replace"
+    assert fixes["n3"] == "bring the node back, or remove it from the job"

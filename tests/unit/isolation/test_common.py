@@ -10,7 +10,7 @@ from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.common import common_causes
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
-from gpuops.report.blame import tail
+from gpuops.report.all_reduce.blame import tail
 from gpuops.report.page import Page
 
 pytestmark = pytest.mark.sampled

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.operations.past.overtime import judge_over_time, with_verdicts
+from gpuops.operations.past.overtime import judge_over_time, records, with_verdicts
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenPart, Visit
 
@@ -445,6 +445,27 @@ def test_failure_that_comes_and_goes_within_a_day_is_one(fleet):
 
 def test_lemon_needs_fourteen_days(fleet):
     assert status(fleet.run(), "lemon") == ("skipped", "0 days in the store, needs 14")
+
+
+def gpus_before(fleet, serials):
+    gone = replace(fleet.visit("n1"), parts=tuple(SeenPart("gpu", f"gpu{i}", s, "H100") for i, s in enumerate(serials)))
+    return records(fleet.runs, {"n1": gone}, fleet.at)["n1"].past.gpus_before
+
+
+def test_the_past_tells_how_many_gpus_a_machine_had(fleet):
+    assert gpus_before(fleet, fleet.serials["n1"]) == 0, "no run yet"
+    fleet.run()
+    cards = fleet.serials["n1"]
+    assert gpus_before(fleet, cards) == gpus_before(fleet, cards[1:]) == gpus_before(fleet, cards[:1]) == 8
+    fleet.serials["n1"] = cards[1:]
+    for _ in range(3):
+        fleet.run()
+    assert gpus_before(fleet, cards[1:]) == 8, "three runs after the loss it is still known"
+
+
+def test_another_machine_of_the_same_name_has_no_past(fleet):
+    fleet.run()
+    assert gpus_before(fleet, ["other-card0", "other-card1"]) == 0
 
 
 def test_verdicts_become_part_of_the_run(fleet):

@@ -39,6 +39,19 @@ def test_a_visit_holds_unless_what_counts_has_changed(result, in_shadow, waived,
     assert (_still_holds(visit, checks, waived), _fails(visit)) == (holds, fails)
 
 
+def measured(folder, part, check, waivers=()):
+    """Return a workspace whose last measurement blamed a part of gpu01."""
+    finding = SeenFinding(FindingKey("gpu01", ALL_REDUCE, part, "slow"), "fail", "fail", "200 of 400 GB/s")
+    visit = Visit("fail", checks={ALL_REDUCE: "fail"}, findings=(finding,))
+    with Runs(folder / "state.db") as runs:
+        runs.save(RunRecord("allreduce", NOW, 1.0, "failed", "alice", nodes={"gpu01": visit}))
+    return SimpleNamespace(
+        project=SimpleNamespace(store_path=folder / "state.db"),
+        catalogue=SimpleNamespace(checks=lambda: {ALL_REDUCE: check}),
+        waivers=lambda: waivers,
+    )
+
+
 @pytest.mark.parametrize(
     ("in_shadow", "waiver", "is_blamed"),
     [
@@ -51,14 +64,11 @@ def test_a_visit_holds_unless_what_counts_has_changed(result, in_shadow, waived,
     ],
 )
 def test_what_a_measurement_blamed_does_not_count_in_shadow_or_waived(tmp_path, in_shadow, waiver, is_blamed):
-    finding = SeenFinding(FindingKey("gpu01", ALL_REDUCE, "mlx5_3", "slow"), "fail", "fail", "200 of 400 GB/s")
-    visit = Visit("fail", checks={ALL_REDUCE: "fail"}, findings=(finding,))
-    with Runs(tmp_path / "state.db") as runs:
-        runs.save(RunRecord("allreduce", NOW, 1.0, "failed", "alice", nodes={"gpu01": visit}))
-    check = replace(CHECKS[ALL_REDUCE], shadow=in_shadow)
-    work = SimpleNamespace(
-        project=SimpleNamespace(store_path=tmp_path / "state.db"),
-        catalogue=SimpleNamespace(checks=lambda: {ALL_REDUCE: check}),
-        waivers=lambda: (replace(WAIVER, **waiver),),
-    )
+    work = measured(tmp_path, "mlx5_3", replace(CHECKS[ALL_REDUCE], shadow=in_shadow), (replace(WAIVER, **waiver),))
     assert list(blamed(work, ["gpu01", "gpu02"])) == (["gpu01"] if is_blamed else [])
+
+
+@pytest.mark.parametrize(("part", "says"), [("mlx5_3", "blamed mlx5_3"), ("node", "blamed the node")])
+def test_a_blamed_node_is_excluded_with_what_was_blamed(tmp_path, part, says):
+    (excluded,) = blamed(measured(tmp_path, part, CHECKS[ALL_REDUCE]), ["gpu01"]).values()
+    assert excluded.why == f"the all-reduce of 2026-11-24 00:00 (run 1) {says}"

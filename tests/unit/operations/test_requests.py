@@ -9,7 +9,7 @@ import pytest
 from gpuops import requests
 from gpuops.calls import OPERATIONS
 from gpuops.cli import program
-from gpuops.cli._options import OPTIONS
+from gpuops.cli._common.options import OPTIONS
 from gpuops.cluster import Cluster
 from gpuops.reasons import Request
 from gpuops.workspace import Workspace

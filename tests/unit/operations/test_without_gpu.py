@@ -132,3 +132,11 @@ def test_it_is_a_finding_where_gpus_are_expected(saved, word):
     assert (finding.check, finding.message) == ("gpu-count", "0 of 8 GPUs are there")
     assert exit_code(report) == 1
     assert {verdict.why for verdict in report.hosts[0].verdicts if verdict.check == "gpu-lost"} == {SENTENCE}
+
+
+def test_it_is_a_finding_where_a_power_cable_of_a_gpu_is_declared(saved):
+    cables = "power: {gpu_cables: [{gpu: 1, sockets: 2, type: pcie8}]}"
+    report = saved(f"all: {{hosts: {{n1: {{{cables}}}}}}}\n").validate()
+    assert [(f.check, f.message) for f in report.findings] == [
+        ("gpu-count", "0 of 2 GPUs are there: the inventory declares a power cable of GPU 1")
+    ]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.network.transceivers import Reading, Transceiver, parse_transceivers, transceivers
+from gpuops.probes.network.transceivers import OpticalReading, Transceiver, parse_transceivers, transceivers
 from gpuops.probing import Unknown
 
 # rows as scitix/sichek's mlxlink collector and mstflint's mlxlink spell them
@@ -55,9 +55,9 @@ def test_an_optic():
     port = parse_transceivers(OPTIC + END)["mlx5_0"]
     assert port == Transceiver(
         "Active",
-        Reading((54.0,), -5.0, 75.0),
-        Reading((1.886, -11.2, 1.976), -10.41, 6.0),
-        Reading((1.562, 1.427, 1.559, 1.761), -8.508, 5.0),
+        OpticalReading((54.0,), -5.0, 75.0),
+        OpticalReading((1.886, -11.2, 1.976), -10.41, 6.0),
+        OpticalReading((1.562, 1.427, 1.559, 1.761), -8.508, 5.0),
         15e-255,
         2e-5,
         12.5,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from gpuops.errors import GpuopsError
+from gpuops.errors import GpuopsError, OutputError
 from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.render import Job, Rendered, environment_of, launch_for, targets
@@ -200,3 +200,12 @@ def test_a_file_that_is_not_of_the_target_is_said_to_be_unchecked(tmp_path):
     launch.write(tmp_path)
     (tmp_path / "mine.sh").write_text("")
     assert launch.unchecked(tmp_path) == [f"{tmp_path}/mine.sh: not a file of this target"]
+
+
+@pytest.mark.parametrize(("folder", "odd"), [("it's", "'"), ("100%h", "%h")])
+def test_a_path_that_pdsh_cannot_take_is_refused_for_targets_that_pdsh_starts(tmp_path, folder, odd):
+    with pytest.raises(OutputError, match=f"contains {odd}, which torchrun's start command cannot quote"):
+        launch_of("torchrun").write(tmp_path / folder)
+    assert not (tmp_path / folder).exists()
+    launch_of("slurm").write(tmp_path / folder)
+    launch_of("torchrun").write(tmp_path / 'a "b" $c %x')

@@ -10,8 +10,8 @@ from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.profile import load
 from gpuops.reasons import Excluded
-from gpuops.report.allreduce import render
-from gpuops.report.blame import part_in_words
+from gpuops.report.all_reduce.blame import part_in_words
+from gpuops.report.all_reduce.measurement import render
 from gpuops.report.page import Page
 
 FABRIC = build_fabric(Cabling(8, 8, unit=4))

@@ -12,7 +12,7 @@ from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.faults import FabricFault
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
-from gpuops.report.heatmap import lines
+from gpuops.report.all_reduce.heatmap import lines
 from gpuops.report.page import Page
 from gpuops.report.svg.heatmap import draw
 

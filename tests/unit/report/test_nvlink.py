@@ -3,7 +3,7 @@ from gpuops.collective.nvlink import NvlinkComparison, NvlinkGain, Training
 from gpuops.isolation.evidence import Blame, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.probing import Unknown
-from gpuops.report.nvlink import lines
+from gpuops.report.all_reduce.nvlink import lines
 from gpuops.report.page import Page
 
 GAINS = {"titan": NvlinkGain("titan", 47.25, 9.5), "gpu01": Unknown("not measured without NVLink: hang")}

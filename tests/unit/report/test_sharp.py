@@ -5,8 +5,8 @@ from tests.unit.collective.test_sharp import ALL, H100, MULTICAST, OFF, runs
 from gpuops.collective.sharp import SharpComparison, compare
 from gpuops.isolation.rounds import RankGroup
 from gpuops.reasons import Excluded
+from gpuops.report.all_reduce.sharp import lines
 from gpuops.report.page import Page
-from gpuops.report.sharp import lines
 
 
 def node(name, algorithm, *rates, log=""):

@@ -142,9 +142,9 @@ def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():
             {"gpu1 or mlx5_1.gb_per_s": 24.0, "gpu1 or mlx5_1.expected_gb_per_s": 48.0},
             "fail",
         ),
-        ((NIC, "leaf:L1"), FLEET, NIC, {}, "unknown"),
-        (("gpu000:mlx5_1", NIC), FLEET, "gpu000:mlx5_1", {}, "unknown"),
-        (("unit:U0/rail1", "unit:U1/rail1"), FLEET, "unit:U0/rail1", {}, "pass"),
+        ((NIC, "leaf:L1"), FLEET, f"{NIC} or leaf:L1", {}, "unknown"),
+        (("gpu000:mlx5_1", NIC), FLEET, f"gpu000:mlx5_1 or {NIC}", {}, "unknown"),
+        (("unit:U0/rail1", "unit:U1/rail1"), FLEET, "unit:U0/rail1 or unit:U1/rail1", {}, "pass"),
     ],
     ids=["node-or-nic", "nic-or-node", "two-parts", "nic-or-leaf", "two-nodes", "two-units"],
 )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Output, PatternOrCommand, exits, shows
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Output, PatternOrCommand, exits, shows
 from gpuops.requests import MeasureRequest
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: P
     partners; one slow pair blames no part. If a host or group has the name of a COMMAND, select it with --limit.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import allreduce
+    from gpuops.report.all_reduce.measurement import render
     from gpuops.report.output import save_facts
     from gpuops.report.svg import heatmap
 
@@ -41,7 +41,7 @@ def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: P
     if svg is not None:
         output = output.with_file(svg, "svg")
     output.publish(
-        table=lambda page: allreduce.render(measurement, page),
+        table=lambda page: render(measurement, page),
         json=lambda _: measurement.to_json(),
         svg=lambda _: heatmap.draw(measurement.evidence),
     )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 from gpuops.requests import ExpectRequest
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def command(cluster: Cluster, request: ExpectRequest, output: Output) -> int:
     is used.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import expected
+    from gpuops.report.all_reduce import expected
 
     result = carry_out(cluster, request)
     output.publish(table=lambda page: expected.lines(result.classes, page), json=lambda _: result.to_json())

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 from gpuops.requests import LoopbackRequest
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def command(cluster: Cluster, request: LoopbackRequest, output: Output) -> int:
     perftest) must be on the nodes; nothing is installed.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import loopback
+    from gpuops.report.all_reduce import loopback
 
     result = carry_out(cluster, request)
     output.publish(table=lambda page: loopback.lines(result, page), json=lambda _: result.to_json())

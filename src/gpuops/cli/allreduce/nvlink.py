@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows, tell
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows, tell
 from gpuops.collective.request import NVLINK_ENGINES
 from gpuops.requests import NvlinkRequest
 
@@ -35,7 +35,7 @@ def command(cluster: Cluster, request: NvlinkRequest, output: Output) -> int:
     NVLink. Nothing is installed on the nodes.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import nvlink
+    from gpuops.report.all_reduce import nvlink
 
     comparison = carry_out(cluster, request)
     for node, excluded in comparison.excluded.items():

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 from gpuops.collective.request import NVLINK_ENGINES
 from gpuops.requests import SharpRequest
 
@@ -37,7 +37,7 @@ def command(cluster: Cluster, request: SharpRequest, output: Output) -> int:
     the feature; without those lines the result is unknown. Nothing is installed on the nodes.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import sharp
+    from gpuops.report.all_reduce import sharp
 
     result = carry_out(cluster, request)
     output.publish(table=lambda page: sharp.lines(result, page), json=lambda _: result.to_json())

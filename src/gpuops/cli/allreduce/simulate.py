@@ -9,9 +9,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gpuops.cli._asking import Number, seconds_of
-from gpuops.cli._options import OPTIONS
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.asking import Number, seconds_of
+from gpuops.cli._common.options import OPTIONS
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 
 _number = functools.partial(click.option, metavar="N", show_default=True)
 _unless = functools.partial(click.option, flag_value=False, default=True)
@@ -60,7 +60,7 @@ def command(*, output: Output, program: str | None, timeout: float, confidence: 
     the groups of each round and prints their figures, one JSON document per line.
     """
     from gpuops.operations.simulate import simulate
-    from gpuops.report import simulation
+    from gpuops.report.all_reduce import simulation
 
     if program is not None:
         return _isolate(output, program, timeout, confidence)
@@ -73,9 +73,9 @@ def command(*, output: Output, program: str | None, timeout: float, confidence: 
 
 
 def _isolate(output: Output, program: str, timeout: float, confidence: float) -> int:
-    from gpuops.operations.simulate_program import simulate_program
+    from gpuops.operations.simulate.program import simulate_program
     from gpuops.reasons import exit_code
-    from gpuops.report import isolation
+    from gpuops.report.all_reduce import isolation
 
     context = click.get_current_context()
     own = {"program", "timeout", "confidence", "form", "as_json", "paths"}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.options import asks, carry_out, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 from gpuops.collective.request import SWEEP_SCOPES
 from gpuops.requests import SweepRequest
 

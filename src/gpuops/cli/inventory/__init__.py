@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import not_empty
-from gpuops.cli._options import INVENTORY_HELP, NO_INVENTORY, completes, inventory_option, settings
-from gpuops.cli._terminal import Commands
+from gpuops.cli._common.asking import not_empty
+from gpuops.cli._common.options import INVENTORY_HELP, NO_INVENTORY, completes, inventory_option, settings
+from gpuops.cli._common.terminal import Commands
 
 if TYPE_CHECKING:
     from gpuops.inventory import Inventory

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import current_project
-from gpuops.cli._terminal import Command
+from gpuops.cli._common.options import current_project
+from gpuops.cli._common.terminal import Command
 from gpuops.cli.inventory import chooses, open_inventory
 from gpuops.errors import format_count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import Command, page, print_lines, tell
+from gpuops.cli._common.terminal import Command, page, print_lines, tell
 from gpuops.cli.inventory import chooses, open_inventory
 
 _EXPORTS = {"json": "to_ansible_json", "yaml": "to_yaml", "ini": "to_ini"}

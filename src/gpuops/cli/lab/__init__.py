@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._terminal import Commands
+from gpuops.cli._common.terminal import Commands
 
 if TYPE_CHECKING:
     from gpuops.lab.cluster import LabHost

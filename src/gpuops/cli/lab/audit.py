@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import Command, print_lines
+from gpuops.cli._common.terminal import Command, print_lines
 from gpuops.cli.lab import running_folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gpuops.cli._terminal import Command, exits, tell
+from gpuops.cli._common.terminal import Command, exits, tell
 from gpuops.cli.lab import DEMO_FOLDER, show_faults
 
 _LONGEST_MINUTES = 10  # that the demo itself may take on a slow machine

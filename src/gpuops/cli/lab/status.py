@@ -6,7 +6,7 @@ import json
 
 import click
 
-from gpuops.cli._terminal import Command, Output, shows
+from gpuops.cli._common.terminal import Command, Output, shows
 from gpuops.cli.lab import running_folder
 
 

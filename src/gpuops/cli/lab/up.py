@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import Command
+from gpuops.cli._common.terminal import Command
 from gpuops.cli.lab import FOLDER, show_faults
 from gpuops.errors import format_count
 

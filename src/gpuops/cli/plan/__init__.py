@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import lasts, layout_of, sizes_of
-from gpuops.cli._options import OPTIONS, carry_out, reaches
-from gpuops.cli._terminal import Output, PatternOrCommand, exits, shows
+from gpuops.cli._common.asking import lasts, layout_of, sizes_of
+from gpuops.cli._common.options import OPTIONS, carry_out, reaches
+from gpuops.cli._common.terminal import Output, PatternOrCommand, exits, shows
 from gpuops.requests import PlanRequest
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 
 
 @click.command(name="calibrate", cls=Command)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 
 _file = click.Path(path_type=Path, dir_okay=False)
 

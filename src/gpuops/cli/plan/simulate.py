@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from gpuops.cli._asking import Number
-from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.cli._common.asking import Number
+from gpuops.cli._common.terminal import Command, Output, exits, shows
 
 _count = click.IntRange(1)
 _STAGES = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import Commands
+from gpuops.cli._common.terminal import Commands
 
 
 @click.group(cls=Commands, package=__name__)

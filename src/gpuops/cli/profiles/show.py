@@ -6,8 +6,8 @@ import json
 
 import click
 
-from gpuops.cli._options import catalogue, completes, current_project
-from gpuops.cli._terminal import Command, Output, shows
+from gpuops.cli._common.options import catalogue, completes, current_project
+from gpuops.cli._common.terminal import Command, Output, shows
 
 
 @click.command(cls=Command)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import kept
-from gpuops.cli._terminal import Command, Output, shows, tell
+from gpuops.cli._common.options import kept
+from gpuops.cli._common.terminal import Command, Output, shows, tell
 
 if TYPE_CHECKING:
     from gpuops.project import Project

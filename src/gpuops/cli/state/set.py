@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, Output, exits, shows, tell
+from gpuops.cli._common.options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows, tell
 from gpuops.requests import SetStateRequest
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import NAMED_INVENTORY, completes, current_project, kept
-from gpuops.cli._terminal import Command, Output, shows
+from gpuops.cli._common.options import NAMED_INVENTORY, completes, current_project, kept
+from gpuops.cli._common.terminal import Command, Output, shows
 
 if TYPE_CHECKING:
     from gpuops.project import Project

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuops.errors import OutputError
-from gpuops.replacing import open_private, private_directory
+from gpuops.files.replacing import open_private, private_directory
 
 _TOKEN = re.compile(r"[0-9a-f]{8}")
 _MOST_BYTES = 1 << 20

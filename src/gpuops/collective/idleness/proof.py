@@ -52,7 +52,8 @@ class Idleness:
 
     def __str__(self) -> str:
         """Return text for reports: ``busy (pid 4711 python, user alice)``."""
-        return {"idle": "idle", "busy": f"busy ({self.who})"}.get(self.state, f"busy (not proved idle: {self.who})")
+        word = "not proved idle" if self.state == "unproved" else self.state
+        return f"{word} ({self.who})" if self.state != "idle" else word
 
     @property
     def excluded(self) -> Excluded | None:

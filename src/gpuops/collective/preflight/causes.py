@@ -36,20 +36,22 @@ PreflightTest = Literal[
 ]
 
 
-EACH = "\x00node\x00"
-"""A mark in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
+EACH, LISTED = "\x00node\x00", "\x00nodes\x00"
+"""Marks in a sentence about one node for its name, so that the sentences about many nodes are equal; see `named`."""
 
 
 def named(text: str, nodes: Collection[str]) -> str:
-    """Return a sentence with the ``nodes`` that it is about, folded, in place of the mark."""
-    return text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))) if EACH in text else text
+    """Return a sentence with the ``nodes`` that it is about in place of the marks: folded, or listed for an option."""
+    if EACH in text:
+        text = text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP)))
+    return text.replace(LISTED, ",".join(nodes))
 
 
 @dataclass(frozen=True)
 class Cause:
     """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself.
 
-    ``why`` and ``fix`` may contain `EACH`, until equal causes are one.
+    ``why`` and ``fix`` may contain `EACH` and `LISTED`, until equal causes are one.
     """
 
     test: PreflightTest
@@ -211,18 +213,21 @@ def host_names(
     """Check that the name of a node does not mean the node itself, if the job's ranks meet over Gloo.
 
     ``names`` holds the host name of each node and the addresses to which it resolves it. Gloo's ranks give the others
-    that address, unless GLOO_SOCKET_IFNAME is set (ProcessGroupGloo.cpp, createDefaultDevice).
+    that address, unless GLOO_SOCKET_IFNAME is set (ProcessGroupGloo.cpp, createDefaultDevice). One such node connects
+    to all others, but two of them cannot connect to each other: so PyTorch 2.13 behaves.
     """
-    if len(names) < 2 or not command.hides_gpus or command.launcher not in ("torchrun", "launch"):
+    if not command.hides_gpus or command.launcher not in ("torchrun", "launch"):
         return
-    for node, (name, found) in names.items():
-        if settings.get(node, {}).get("GLOO_SOCKET_IFNAME") or not all(map(is_loopback, found)):
-            continue
-        means = f"resolves to {found[0]}" if found else "does not resolve"
-        why = f"its own name {name} {means} here, so Gloo tells the other ranks an address that they cannot reach"
-        interface = own.get(node, "")
-        fix = command.setting("GLOO_SOCKET_IFNAME", interface) if interface and {*own.values()} == {interface} else ""
-        yield Cause("interface", (node,), why, fix or f"give {name} the address of {node} in its /etc/hosts")
+    unset = [node for node in names if not settings.get(node, {}).get("GLOO_SOCKET_IFNAME")]
+    affected = tuple(node for node in unset if all(map(is_loopback, names[node][1])))
+    if len(affected) < 2:
+        return
+    found = names[affected[0]][1]
+    means = f"resolves to {found[0]}" if found else "does not resolve"
+    why = f"a node's own name {means} there, so Gloo's ranks on these nodes cannot connect to each other"
+    interface = own.get(affected[0], "")
+    fix = command.setting("GLOO_SOCKET_IFNAME", interface) if interface and {*own.values()} == {interface} else ""
+    yield Cause("interface", affected, why, fix or "give the name of each of these nodes its address in /etc/hosts")
 
 
 def is_loopback(address: str) -> bool:

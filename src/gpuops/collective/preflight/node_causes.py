@@ -26,7 +26,8 @@ _LABELS = {"python": "Python", "nccl": "NCCL"}
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
     """Check that the program and the job's files exist on every node, in the same versions."""
     yield from _without_program(command, surveys)
-    yield from _without_files({node: survey.missing for node, survey in surveys.items() if survey.missing})
+    missing = {node: survey.missing for node, survey in surveys.items() if survey.missing}
+    yield from _without_files(missing, command.folder)
     yield from _other_files({node: survey.checksums for node, survey in surveys.items()})
     if command.launcher in {"torchrun", "deepspeed"}:
         troubles = {n: own.trouble for n, own in surveys.items() if own.python and not own.torch}
@@ -74,13 +75,15 @@ def _requirement(what: str, surveys: Mapping[str, JobEnvironment]) -> str:
     return f"{package}=={version.partition('+')[0]}" if version else package
 
 
-def _without_files(missing: Mapping[str, Sequence[str]]) -> Iterator[Cause]:
-    """Yield the files that are missing, but not those in a directory that is missing itself."""
+def _without_files(missing: Mapping[str, Sequence[str]], folder: str) -> Iterator[Cause]:
+    """Yield the missing files, but not those in a directory that is missing, such as the working ``folder``."""
     own = {n: [f for f in files if not {*files} & {*map(str, Path(f).parents)}] for n, files in missing.items()}
     for file in dict.fromkeys(file for files in own.values() for file in files):
         nodes = tuple(node for node, files in own.items() if file in files)
-        fix = f"put {file} on these nodes, or name one that all have"
-        yield Cause("environment", nodes, f"{file} is not there", fix)
+        fix, why = f"put {file} on these nodes, or name one that all have", f"{file} is not there"
+        if file == folder:
+            fix, why = f"{fix} with --workdir", f"the working directory {why}"
+        yield Cause("environment", nodes, why, fix)
 
 
 def _other_files(checksums: Mapping[str, Mapping[str, str]]) -> Iterator[Cause]:

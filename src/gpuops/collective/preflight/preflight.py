@@ -16,7 +16,7 @@ from gpuops.collective.network_tests.verdicts import NetworkFailure, NetworkTest
 from gpuops.collective.pool import Pool
 from gpuops.collective.preflight import causes, firewall, logins, node_causes
 from gpuops.collective.preflight import job_environment as survey
-from gpuops.collective.preflight.causes import Cause
+from gpuops.collective.preflight.causes import EACH, LISTED, Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis, StepLog
 from gpuops.collective.preflight.job_environment import JobEnvironment, parse_survey
 from gpuops.collective.preflight.launch_command import LaunchCommand
@@ -83,7 +83,7 @@ class Preflight:
             self._run_steps()
         except (KeyboardInterrupt, CancelledError):
             interrupted = True
-        self.log.causes += causes.no_gpu(self.command, self._bare)  # last, since the job may not need one
+        self.log.amend("gpus", causes.no_gpu(self.command, self._bare))  # last, since the job may not need one
         excluded = {**self._unhealthy, **self._in_use, **self.pool.excluded}
         if not any(cause.test == "hosts" for cause in self.log.causes):
             usable = sorted((host for host in hosts if host not in excluded), key=self.avoid.__contains__)
@@ -279,8 +279,8 @@ def _not_idle(idleness: Idleness) -> Cause:
     """Return the cause for a node that is busy, or not proved idle."""
     nodes = (idleness.node,)
     if idleness.state == "busy":
-        return Cause("busy", nodes, str(idleness), f"wait for it, or remove {idleness.node} from the job")
-    fix = f"--force-busy {idleness.node}   if you know that nothing runs there"
+        return Cause("busy", nodes, str(idleness), f"wait for it, or remove {EACH} from the job")
+    fix = f"--force-busy {LISTED}   if you know that nothing runs there"
     return Cause("idle", nodes, f"not proved idle: {idleness.who}", fix)
 
 

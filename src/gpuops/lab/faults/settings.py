@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Fault, whole
 from gpuops.lab.model import Node
 from gpuops.lab.tools.libraries import FOLDER, SPEC, specification
+from gpuops.lab.topology import numa_node
 
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"
 
@@ -18,6 +20,15 @@ def _governor(node: Node, _name: str, value: str) -> Node:
 
 def _balancing(node: Node, _name: str, _value: str) -> Node:
     return replace(node, sysctls={**node.sysctls, "kernel.numa_balancing": "1"})
+
+
+def _numa_unknown(node: Node, _name: str, _value: str) -> Node:
+    places = {gpu.path: numa_node(node, gpu.path) for gpu in node.gpus}
+    if len(set(places.values())) < 2:
+        raise InputError(f"{node.machine} has its GPUs near one NUMA node; choose a machine with several")
+    for path in (path for path, place in places.items() if place == max(places.values())):
+        node = node.with_file(f"/sys/devices/{path}/numa_node", "-1")
+    return node
 
 
 def _clock_source(node: Node, _name: str, _value: str) -> Node:
@@ -66,6 +77,13 @@ FAULTS = (
     ),
     Fault(
         "host", "numa-balancing", "the kernel moves pages between NUMA nodes", _balancing, found_by=("kernel-settings",)
+    ),
+    Fault(
+        "host",
+        "numa-unknown",
+        "the firmware does not tell the NUMA node of half of the GPUs",
+        _numa_unknown,
+        found_by=("kernel-settings",),
     ),
     Fault("host", "clock-source", "the kernel gave up tsc and uses hpet", _clock_source, found_by=("kernel-settings",)),
     Fault("host", "memlock", "a session may lock only 8 MiB of memory", _locked_memory, found_by=("kernel-settings",)),

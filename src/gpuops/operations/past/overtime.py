@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -115,6 +115,7 @@ def records(runs: Runs, present: Mapping[str, Visit], now: dt.datetime) -> dict[
             {serial: part_days.get(serial, 0.0) for serial in mine},
             Watch(everywhere.failures - len(own), everywhere.days - days),
             Watch(every_part.failures - sum(map(len, mine.values())), every_part.days - mine_days),
+            gpus_before=_gpus_before(by_place.get(node, {}), serials.values()),
             open_counters=frozenset(open_counters.get(node, ())),
         )
     return _grouped(pasts, present)
@@ -132,6 +133,12 @@ def _grouped(pasts: Mapping[str, NodePast], present: Mapping[str, Visit]) -> dic
 def _sight(kept: KeptVisit, places: Mapping[str, Sequence[KeptPart]]) -> Sight:
     serials = {slot: part.serial for slot, own in places.items() for part in own if _was_there(part, kept.run)}
     return Sight(kept.run, kept.at, kept.visit.boot, kept.visit.figures, serials)
+
+
+def _gpus_before(places: Mapping[str, Sequence[KeptPart]], serials: Collection[str]) -> int:
+    """Return how many slots of the node had a GPU; 0 if no part of then is there now, so it is another machine."""
+    is_same = any(part.serial in serials for own in places.values() for part in own)
+    return sum(any(part.kind == "gpu" for part in own) for own in places.values()) if is_same else 0
 
 
 def _was_there(part: KeptPart, run: int) -> bool:

@@ -65,7 +65,7 @@ def blamed(work: Workspace, nodes: Collection[str]) -> dict[str, Excluded]:
         node: Excluded(
             node,
             "defective",
-            f"{when(findings[-1])} blamed {', '.join(finding.key.part for finding in findings)}",
+            f"{when(findings[-1])} blamed {', '.join(_part(finding) for finding in findings)}",
             checks=(ALL_REDUCE,),
             do=f"repair it, then measure again: {propose('allreduce', node)}",
         )
@@ -140,6 +140,10 @@ def _note(work: Workspace, visits: Sequence[KeptVisit]) -> None:
     ago = f"{age / 60:.0f} min" if age > 90 else f"{age:.0f} s"
     nodes = format_count(len(visits), "node")
     work.note(f"using run {newest.run} of validate for {nodes} ({ago} ago); --fresh queries them again")
+
+
+def _part(finding: KeptFinding) -> str:
+    return "the node" if finding.key.part == "node" else finding.key.part
 
 
 def when(finding: KeptFinding) -> str:

@@ -125,7 +125,7 @@ def _path(name: str, target: str, files: Mapping[str, str]) -> NicPath:
 
 
 def _end(folder: str, address: str, files: Mapping[str, str]) -> LinkEnd:
-    speed, width, max_speed, max_width = (files.get(f"{folder}/{leaf}") for leaf in _LEAVES)
+    speed, width, max_speed, max_width = [files.get(f"{folder}/{leaf}") for leaf in _LEAVES]
     return LinkEnd(address, number(speed), _width(width), number(max_speed), _width(max_width))
 
 

@@ -21,7 +21,7 @@ _END, _MISSING = "-- end", "no program"
 
 
 @dataclass(frozen=True)
-class Reading:
+class OpticalReading:
     """Values of one quantity, one for each lane, and the range that the module allows; None if it names none."""
 
     values: tuple[float, ...]
@@ -38,9 +38,9 @@ class Transceiver:
     """
 
     state: str = ""
-    celsius: Reading | None = None
-    rx_dbm: Reading | None = None
-    tx_dbm: Reading | None = None
+    celsius: OpticalReading | None = None
+    rx_dbm: OpticalReading | None = None
+    tx_dbm: OpticalReading | None = None
     effective_ber: float | None = None
     raw_ber: float | None = None
     minutes: float | None = None
@@ -86,7 +86,7 @@ def _number(fields: Mapping[str, str], name: str) -> float | None:
     return float(found[0]) if found else None
 
 
-def _reading(fields: Mapping[str, str], name: str) -> Reading | None:
+def _reading(fields: Mapping[str, str], name: str) -> OpticalReading | None:
     """Return the values before the range; a range of no width is that of a cable without sensors."""
     text, _, _ = fields.get(name, "").partition("[")
     cells = [_NUMBER.fullmatch(cell.strip()) for cell in text.split(",")]
@@ -94,12 +94,12 @@ def _reading(fields: Mapping[str, str], name: str) -> Reading | None:
     limits = _RANGE.search(fields.get(name, ""))
     if not values or (limits and float(limits[1]) >= float(limits[2])):
         return None
-    return Reading(values, float(limits[1]), float(limits[2])) if limits else Reading(values)
+    return OpticalReading(values, float(limits[1]), float(limits[2])) if limits else OpticalReading(values)
 
 
-def _lit(reading: Reading | None) -> Reading | None:
+def _lit(reading: OpticalReading | None) -> OpticalReading | None:
     values = tuple(value for value in reading.values if value > _DARK_DBM) if reading else ()
-    return Reading(values, reading.low, reading.high) if reading and values else None
+    return OpticalReading(values, reading.low, reading.high) if reading and values else None
 
 
 # one after another, as the firmware answers one at a time; ls and cat show a mounted or simulated /sys alike

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from gpuops.collective.heat_map import WELL, Cell, HeatMap, HeatmapRow, heat_map
 from gpuops.isolation.evidence import Evidence
-from gpuops.report.heatmap import describe_outliers, runs
+from gpuops.report.all_reduce.heatmap import describe_outliers, runs
 from gpuops.report.page import clean, fold
 
 _MARGIN, _LINE, _LABEL, _BAND = 16, 16, 72, 960

@@ -230,7 +230,11 @@ def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
     all_texts = "\n".join(fields.values())  # one search instead of one for each field: almost no GPU has a fault
     is_faulty = any(word in all_texts for word in FAULTS)
     faulty = tuple(path for path, text in fields.items() if bare(text) in FAULTS) if is_faulty else ()
-    values = {name: _first(fields, paths, read) for name, (read, paths) in _TABLE.items()}
+    texts = [(name, read, fields.get(paths[0]), paths) for name, (read, paths) in _TABLE.items()]
+    values = {name: None if text is None else read(text) for name, read, text, _ in texts}
+    for name, read, _, (_, *others) in texts:
+        if others and values[name] is None:
+            values[name] = _first(fields, others, read)
     return Gpu(
         index=index,
         address=address,

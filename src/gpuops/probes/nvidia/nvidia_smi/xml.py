@@ -17,10 +17,16 @@ from gpuops.probing import Unknown
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
 _PROLOG = re.compile(r"<\?xml [^>]*>|<!DOCTYPE [^>]*>")
 _DEEPEST = 12
-_LISTS = re.compile(r"<(supported_clocks|accounted_processes)>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\1>")
+_READ = frozenset(SECTIONS)
+_LONG = ("supported_clocks", "accounted_processes")
+_LISTS = re.compile(rf"<({'|'.join(_LONG)})>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\1>")
 """Long lists that `Gpu` does not need, 40 to 80 % of an answer; only removed if the list ends within its own GPU."""
 _UNREAD = re.compile(rf"\n\t\t<(?!(?:{'|'.join(SECTIONS)})>)(\w+)>(?:\n\t\t\t.*)*\n\t\t</\1>")
 """All sections that `Gpu` does not need, in nvidia-smi's indentation: those lists, and as much again."""
+
+
+_SECTIONS_KEPT = 1024
+_PARTS = re.compile(r"\n\t\t<(?!/)")
 
 
 @lru_cache(maxsize=1)  # what is around the XML and what is in it are read one after the other
@@ -46,12 +52,82 @@ def read_xml(text: str) -> Answer | Unknown:
     body, _ = split_document(text)
     if not body.endswith(_CLOSING):
         return Unknown("the XML of nvidia-smi is truncated" if body else "nvidia-smi printed no XML")
+    answer = _read_indented(body)
+    if answer is not None:
+        return answer
     try:
         root = ET.fromstring(_shortened(body))  # noqa: S314 - without the DOCTYPE there are no declarations
     except ET.ParseError as error:
         return Unknown(f"the XML of nvidia-smi is malformed: {error}")
     fields = {child.tag: child.text or "" for child in root if child.tag != "gpu"}
     return Answer(fields, [_record(child) for child in root if child.tag == "gpu"])
+
+
+def _read_indented(body: str) -> Answer | None:
+    """Return the answer if it is in nvidia-smi's own indentation and without a fault; None if any of it is otherwise.
+
+    The parts of GPUs are found by their indentation. A section that was read before is not read again: most of them are
+    the same on all GPUs of one model.
+    """
+    head, *gpus = body.removesuffix(_CLOSING).split("\n\t<gpu id=")
+    first, *parts = head.split("\n\t<")
+    if first != _OPENING:
+        return None
+    try:
+        fields = dict(_leaf(part.rstrip("\n")) for part in parts)
+        return Answer(fields, [_indented_gpu(gpu.rstrip("\n")) for gpu in gpus])
+    except (ValueError, ET.ParseError):
+        return None
+
+
+def _indented_gpu(text: str) -> GpuRecord:
+    """Return the record of one GPU, from behind ``<gpu id=``; raise `ValueError` if it is not plain."""
+    body = text.removesuffix("\n\t</gpu>")
+    first, *parts = _PARTS.split(body)
+    if body == text or "\n\t<" in body or not (first[:1] == '"' and first[-2:] == '">'):
+        raise ValueError("not a GPU in nvidia-smi's indentation")
+    record = GpuRecord(first[1:-2])
+    for part in parts:
+        if "\n" not in part:
+            tag, value = _leaf(part)
+            record.fields[tag] = value
+        elif (tag := part[: part.index(">")]) in _READ:
+            section = _section(part)
+            record.fields.update(section.fields)
+            record.processes += section.processes
+            record.mig_devices += section.mig_devices
+        elif not _is_unread(part, tag):
+            raise ValueError("a section in another indentation, or with a fault")
+    return record
+
+
+@lru_cache(maxsize=_SECTIONS_KEPT)
+def _is_unread(part: str, tag: str) -> bool:
+    """Return True for a section that has only deeper lines, and that nobody needs to read."""
+    is_deeper = part.count("\n\t\t\t") == part.count("\n") - 1
+    return is_deeper and part.endswith(f"\n\t\t</{tag}>") and (tag in _LONG or not _has_fault(part))
+
+
+def _has_fault(part: str) -> bool:
+    return any(word in part for word in FAULTS)
+
+
+@lru_cache(maxsize=_SECTIONS_KEPT)
+def _leaf(part: str) -> tuple[str, str]:
+    """Return the tag and the text of ``tag>text</tag>``; raise `ValueError` if it is not plain."""
+    tag, _, rest = part.partition(">")
+    value = rest.removesuffix(f"</{tag}>")
+    if value == rest or not tag.isidentifier() or "<" in value or "&" in value or "\r" in value or _has_fault(value):
+        raise ValueError("not an element with plain text")
+    return tag, value.replace("\t", "")
+
+
+@lru_cache(maxsize=_SECTIONS_KEPT)
+def _section(part: str) -> GpuRecord:
+    """Return a record with what one section says, from behind its first ``<``."""
+    if _has_fault(part):
+        raise ValueError("a fault")
+    return _record(ET.fromstring(f"<gpu><{part}</gpu>".replace("\t", "")))  # noqa: S314 - no declarations in an element
 
 
 def _shortened(body: str) -> str:

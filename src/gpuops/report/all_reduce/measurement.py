@@ -9,8 +9,8 @@ from gpuops.collective.heat_map import heat_map
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.scope_lines import ScopeLine
-from gpuops.report import blame
-from gpuops.report.heatmap import lines as map_lines
+from gpuops.report.all_reduce import blame
+from gpuops.report.all_reduce.heatmap import lines as map_lines
 from gpuops.report.page import Page, clean, fold_briefly, format_node_count
 
 _PLAIN = Page()

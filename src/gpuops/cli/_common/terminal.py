@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._asking import unexpected
+from gpuops.cli._common.asking import unexpected
 from gpuops.errors import format_count
 from gpuops.reasons import EXIT_MEANINGS
 

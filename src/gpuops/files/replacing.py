@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import glob
 import os
 import re
 import shlex
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuops.errors import OutputError
-from gpuops.permissions import others_may_write
+from gpuops.files.permissions import others_may_write
 
 PRIVATE = 0o600
-_PART = re.compile(r"\.\d+\.part")
+_PART = re.compile(r"\.(.+)\.\d+\.part", re.DOTALL)
 _ABANDONED_SECONDS = 1.0  # between the creation of a temporary file and its lock
 _OWN_NAMES = (".gpuops", "runs", "claims", "leases")
 
@@ -29,8 +28,13 @@ def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
     The new file has ``mode`` from its first byte, whatever the umask; if None, the umask decides. A symbolic link at
     ``path`` is replaced, not followed.
     """
+    remove_abandoned(path.parent, {path.name})
+    replace_file(path, content, mode)
+
+
+def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Do what `write_atomic` does, but for `remove_abandoned`, which looks at every file of the directory."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    _remove_abandoned(path)
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
         with os.fdopen(descriptor, "wb") as file:
@@ -46,11 +50,13 @@ def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary files of programs that were killed while they wrote ``path``; one that writes has a lock."""
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        if not _PART.fullmatch(draft.name.removeprefix(f".{path.name}")):
-            continue
+def remove_abandoned(folder: Path, names: Collection[str]) -> None:
+    """Remove the temporary files of programs that were killed while they wrote one of ``names`` in ``folder``.
+
+    A program that is writing has a lock.
+    """
+    found = [path for path in folder.glob(".*.part") if (match := _PART.fullmatch(path.name)) and match[1] in names]
+    for draft in found:
         with suppress(OSError):
             descriptor = os.open(draft, os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

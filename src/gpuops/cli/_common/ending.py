@@ -12,12 +12,12 @@ from typing import NoReturn
 import click
 
 from gpuops.cancellation import ignore_signals, raise_on_signals
-from gpuops.cli._asking import in_our_words
-from gpuops.cli._terminal import sentence_lines
+from gpuops.cli._common.asking import in_our_words
+from gpuops.cli._common.terminal import sentence_lines
 from gpuops.errors import GpuopsError, OutputError, explain_system, is_raised_in
 
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
-_PRINTS = "gpuops.cli._terminal"
+_PRINTS = "gpuops.cli._common.terminal"
 
 
 def run_program(program: click.Group, *, debug: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from gpuops.isolation import action_for, max_rounds
 from gpuops.isolation.cases import Case
 from gpuops.isolation.trials import Trial
-from gpuops.report import blame
+from gpuops.report.all_reduce import blame
 from gpuops.report.page import Page
 
 _WIDTH = 12

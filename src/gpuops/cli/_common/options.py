@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._asking import (
+from gpuops.cli._common.asking import (
     Number,
     age_of,
     fresh_option,
@@ -27,7 +27,7 @@ from gpuops.cli._asking import (
     variables_of,
     words_of,
 )
-from gpuops.cli._terminal import log_to_stderr, tell, terminal
+from gpuops.cli._common.terminal import log_to_stderr, tell, terminal
 from gpuops.proposal import HostOptions, proposing
 
 if TYPE_CHECKING:
@@ -121,9 +121,10 @@ class Hosts:
 def chosen(cluster: Cluster, *patterns: str) -> Cluster:
     """Return the hosts of ``patterns``, by default all; raise `PatternError` if no inventory is given."""
     from gpuops.errors import PatternError
+    from gpuops.inventory.declared import refusal
 
     if cluster.source == "local":
-        raise PatternError(_NEEDS_INVENTORY)
+        raise PatternError(refusal(*patterns) or _NEEDS_INVENTORY)
     return cluster.only(":".join(patterns)) if patterns else cluster
 
 
@@ -199,8 +200,7 @@ def allow_files(forks: int) -> None:
     """Let this process have as many files open as ``forks`` connections need, as far as it may."""
     from gpuops.fleet import files_for
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = files_for(forks)
+    (soft, hard), need = resource.getrlimit(resource.RLIMIT_NOFILE), files_for(forks)
     if soft != resource.RLIM_INFINITY and soft < need:  # infinity is -1
         ceiling = need if hard == resource.RLIM_INFINITY else min(need, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, ceiling), hard))

@@ -8,8 +8,8 @@ from gpuops.collective.expectations import Expectations
 from gpuops.collective.heat_map import heat_map
 from gpuops.collective.scope_lines import scope_lines
 from gpuops.isolation import action_for, max_rounds
-from gpuops.report import blame
-from gpuops.report.allreduce import scopes_in_words
+from gpuops.report.all_reduce import blame
+from gpuops.report.all_reduce.measurement import scopes_in_words
 from gpuops.report.page import Page, format_node_count
 from gpuops.results.isolation import Isolation
 

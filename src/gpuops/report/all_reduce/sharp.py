@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuops.collective.sharp import SETTINGS, Comparison, Feature, Runs, SharpComparison
+from gpuops.collective.sharp import SETTINGS, Comparison, Feature, Repeats, SharpComparison
 from gpuops.report.page import Page, clean, fold
 
 _HEAD = 8
@@ -70,7 +70,7 @@ def _entry(same: Sequence[Comparison], page: Page) -> Iterator[str]:
         yield from page.labelled("    do", clean(first.do), 8)
 
 
-def _rates(runs: Sequence[Runs]) -> str:
+def _rates(runs: Sequence[Repeats]) -> str:
     rates = [rate for each in runs for rate in each.gb_per_s]
     low, high = f"{min(rates):.3g}", f"{max(rates):.3g}"
     algorithm = f" ({runs[0].algorithm})" if runs[0].algorithm else ""

@@ -1,0 +1,1 @@
+"""What commands share: their options, asking nodes, the terminal, and how the program ends."""
