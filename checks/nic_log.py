@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.probes.host.system import System, system
 from gpuops.probes.network.ib import IbPort, ib_ports
-from gpuops.probes.network.nic_log import NicEvent, NicLog
+from gpuops.probes.network.nic_log import Kind, NicEvent, NicLog
 from gpuops.probes.network.nic_log import nic_log as probe
 
 _RECENT_SECONDS = 24 * 3600
@@ -32,8 +32,8 @@ def nic_log(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Hung firmware fails until the driver reports a recovery. Other events count for 24 hours.
 
-    Timeouts of queues and errors of an optic warn; three within an hour fail. A link flaps if it went down five times
-    in 24 hours; the first ten minutes after boot do not count. Rejected register reads (ACCESS_REG, bad operation) are
+    Timeouts of queues and errors of an optic warn; three within an hour fail. A link flaps if it went down, or the
+    driver saw its cable unplugged, five times in 24 hours; the first ten minutes after boot do not count. Rejected register reads (ACCESS_REG, bad operation) are
     normal for the NICs of NVLink bridges. Source: NVIDIA NVSentinel, syslog-health-monitor, nicdriver/config.go (texts
     and severities); Azure/azurehpc-health-checks, azure_ib_link_flapping.nhc (five in 24 hours);
     oracle-quickstart/oci-hpc, rdma_link_flapping.py (grace after boot).
@@ -86,11 +86,15 @@ def _recent_faults(events: Sequence[NicEvent], part: PartName) -> Iterator[Findi
             message = f"{what}{reason} {len(own)} time{'s' * (len(own) > 1)}{_when(own[-1])}"
             found = Finding(message, found=own[-1].text, fix=fix, part=part, code=kind)
             yield found if _in_a_burst(own) else replace(found, severity="warn")
-    downs = [e for e in events if e.kind == "link-down" and (e.seconds is None or e.seconds > _STARTING_SECONDS)]
+    downs = max(_after_start(events, "link-down"), _after_start(events, "unplugged"), key=len)
     if len(downs) >= _FLAPS:
         message = f"the link went down {len(downs)} times in 24 hours{_when(downs[-1])}"
         fix = "clean or replace the optic or cable; compare the switch port's log"
         yield Finding(message, expected=f"fewer than {_FLAPS}", found=len(downs), fix=fix, part=part, code="flaps")
+
+
+def _after_start(events: Sequence[NicEvent], kind: Kind) -> list[NicEvent]:
+    return [e for e in events if e.kind == kind and (e.seconds is None or e.seconds > _STARTING_SECONDS)]
 
 
 def _low_power(events: Sequence[NicEvent], part: PartName) -> Iterator[Finding]:

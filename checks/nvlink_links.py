@@ -9,9 +9,16 @@ from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
 _ROUNDING = 0.99
 """nvidia-smi prints 26.562 for 26.5625 GB/s: rates within one percent count as equal."""
 
+_FEWEST = 3
+_FIX_OF_ALL = (
+    "look at the NVSwitches (lspci) and the log of nvidia-fabricmanager first; then reset all GPUs of the baseboard "
+    "together; if that does not help, have the baseboard replaced"
+)
+
 
 @check(
     needs=(gpus, nvlink),
+    uses=("nvswitch",),
     expects=("nvlink.links", "nvlink.gb_per_s"),
     severity="reset",
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
@@ -28,20 +35,35 @@ def nvlink_links(
     """The profile sets the number of links and their rate.
 
     Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0). GPUs in MIG mode are not
-    judged, because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG).
+    judged, because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG). If all GPUs of a baseboard
+    with NVSwitches lack links, that is one finding on the baseboard.
     """
     links_by_gpu = {of.index: of for of in links}
     whole = [gpu for gpu in gpus if not gpu.mig_mode]
     if not whole:
         yield NotApplicable("every GPU is in MIG mode, which may switch NVLink off")
+    of_all = _lacking_everywhere(whole, links_by_gpu, profile)
+    if of_all:
+        yield of_all
     for gpu in whole:
         if gpu.index in links_by_gpu:
-            yield from _judge(gpu, links_by_gpu[gpu.index], profile)
+            yield from _judge(gpu, links_by_gpu[gpu.index], profile, is_counted=not of_all)
         else:
             yield Unknown(f"nvidia-smi nvlink does not list {gpu.label}")
 
 
-def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding | Unknown]:
+def _lacking_everywhere(whole: list[Gpu], links_by_gpu: dict[int, GpuLinks], profile: Profile) -> Finding | None:
+    """Return the finding on the baseboard if all of its GPUs lack links: their NVSwitches or the fabric are broken."""
+    expected, listed = profile["nvlink.links"], [links_by_gpu.get(gpu.index) for gpu in whole]
+    up = [sum(bool(link.gb_per_s) for link in of.links) for of in listed if of and not of.unread]
+    if not profile.get("nvswitch") or len(up) < max(len(whole), _FEWEST) or max(up) >= expected:
+        return None
+    counts = f"{min(up)}" if min(up) == max(up) else f"{min(up)} to {max(up)}"
+    message = f"{counts} of {expected} NVLinks are up on each of {len(up)} GPUs"
+    return Finding(message, expected=expected, found=max(up), unit="links", fix=_FIX_OF_ALL, part="baseboard")
+
+
+def _judge(gpu: Gpu, of: GpuLinks, profile: Profile, *, is_counted: bool) -> Iterator[Finding | Unknown]:
     expected, gb_per_s = profile["nvlink.links"], profile["nvlink.gb_per_s"]
     if of.unread:
         yield Unknown(f"the NVLinks of {gpu.label} cannot be read: {of.unread}")
@@ -49,7 +71,7 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding | Unkno
     down = ", ".join(str(link.index) for link in of.links if link.index not in rates)
     reset = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle"
     fix = f"{reset}; if that does not help, {_hardware(gpu, profile)}"
-    if len(rates) < expected and (down or not of.unread):
+    if is_counted and len(rates) < expected and (down or not of.unread):
         which = f" (down: {down})" if down else ""
         message = f"{len(rates)} of {expected} NVLinks are up{which}"
         yield Finding(message, expected=expected, found=len(rates), unit="links", fix=fix, part=gpu.part)

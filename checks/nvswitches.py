@@ -13,7 +13,7 @@ from gpuops.probes.host.system import System, system
     uses=("nvswitches.count",),
     severity="isolate",
     tags=("quick", "start", "nvlink"),
-    explains=("sxid",),
+    explains=("sxid", "nvlink-links", "topology"),
     applies_to="baseboards whose NVSwitches are PCI devices (A100, H100, H200)",
     catches="a dead NVSwitch: the fabric manager cannot start, or routes around it, and links stay down",
     fix="power-cycle the node; if the NVSwitch does not come back, have the baseboard replaced",

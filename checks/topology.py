@@ -16,6 +16,7 @@ Links = dict[tuple[int, int], str]
 @check(
     needs=(gpus, topo),
     expects=("topology.gpu_pairs",),
+    uses=("nvswitch",),
     severity="reset",
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
     settles_seconds=300,
@@ -45,7 +46,17 @@ def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Itera
             yield Unknown(f"nvidia-smi topo -m does not list the link of GPU {one.index} and GPU {other.index}")
         else:
             links[one.index, other.index] = link
+    if isinstance(expected, str) and profile.get("nvswitch") and _are_all_far(whole, links, expected):
+        words = " and ".join(sorted(set(links.values())))
+        yield Finding(f"{words} between all GPUs", expected=expected, found=words, part="baseboard")
+        return
     yield from _far_pairs(whole, links, expected) if isinstance(expected, str) else _far_gpus(whole, links, expected)
+
+
+def _are_all_far(whole: list[Gpu], links: Links, expected: str) -> bool:
+    """Return True if no pair of a whole baseboard is as near as expected: what they share is broken."""
+    pairs = math.comb(len(whole), 2)
+    return len(whole) > 2 and len(links) == pairs and min(map(link_distance, links.values())) > link_distance(expected)
 
 
 def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:

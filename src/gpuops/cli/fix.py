@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 @click.argument("node", metavar="PATTERN", shell_complete=completes("hosts"))
 @click.option("-y", "--yes", is_flag=True, help="Apply the fix without asking.")
 @asks(FixRequest, "check", "check_only")
-@click.option(
-    "--bundle/--no-bundle", default=True, help="Keep the node's evidence before the first change (default: yes)."
-)
+@click.option("--bundle/--no-bundle", default=True, help="Keep evidence before the first change (default: yes).")
 @shows("table", "json")
 @reaches(pattern=False, limited=False)
 @exits(
@@ -71,9 +69,8 @@ def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *,
             return 1
         repair = carry_out(hosts, request)
         tell_locked(repair.record.locked if repair.record else ())
-    output.publish(
-        table=lambda _: [*_outcome(repair, request, node), *lines(repair.verdicts)], json=lambda _: repair.to_json()
-    )
+    result = [*_outcome(repair, request, node), *lines(repair.verdicts)]
+    output.publish(table=lambda _: result, json=lambda _: repair.to_json())
     tell_excluded(repair.excluded.values())
     return exit_code(repair)
 

@@ -53,6 +53,14 @@ def test_a_link_that_flaps(h100, count, found):
     assert outcome(logged(h100, *downs, uptime=1_000_000.0)) == []
 
 
+def test_a_cable_that_comes_and_goes_flaps_once_whatever_the_driver_says_of_it(h100):
+    pulled = [event("unplugged", 50_000.0 + n) for n in range(6)]
+    assert outcome(logged(h100, *pulled)) == [("mlx5_3", "fail", "flaps")]
+    assert outcome(logged(h100, *pulled[:4])) == []
+    both = [e for n in range(4) for e in (event("link-down", 50_000.0 + n), event("unplugged", 50_000.0 + n))]
+    assert outcome(logged(h100, *both)) == [], "four times, each in two lines"
+
+
 def test_low_power_warns_where_there_is_a_slot(h100):
     assert outcome(logged(h100, event("power", 9.0))) == [("mlx5_3", "warn", "power")]
     assert outcome(logged(h100, event("power", 9.0), product="NVIDIA_DGX_Spark")) == []

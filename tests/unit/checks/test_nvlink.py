@@ -212,3 +212,37 @@ class TestFabricManager:
 
     def test_a_unit_of_which_systemd_says_nothing_is_unknown(self, h100):
         assert h100.but(services={}).judge("fabric-manager").status == "unknown"
+
+
+class TestAnNvSwitchThatIsGone:
+    """Each GPU of an HGX H100 loses the links to it: one fault, and no GPU is to blame."""
+
+    @staticmethod
+    def without_a_switch(h100, gpus=range(8)):
+        for index in gpus:
+            links = tuple(replace(link, gb_per_s=None) if n < 4 else link for n, link in enumerate(of(h100, index)))
+            h100 = h100.with_links_of(index, *links)
+        return h100
+
+    def test_all_gpus_lack_links_is_one_finding_on_the_baseboard(self, h100):
+        (finding,) = self.without_a_switch(h100).judge("nvlink-links").findings
+        assert (finding.part, finding.severity, finding.found) == ("baseboard", "reset", 14)
+        assert finding.message == "14 of 18 NVLinks are up on each of 8 GPUs"
+
+    def test_seven_of_eight_are_seven_findings(self, h100):
+        findings = self.without_a_switch(h100, range(7)).judge("nvlink-links").findings
+        assert [str(finding.part) for finding in findings] == [f"gpu{n}" for n in range(7)]
+
+    def test_it_is_an_effect_of_the_missing_switch(self, h100):
+        switches = [f for f in h100.values["gpu_functions"] if f.is_nvswitch]
+        left = tuple(f for f in h100.values["gpu_functions"] if f is not switches[0])
+        machine = self.without_a_switch(h100).but(gpu_functions=left)
+        matrix = {pair: "NV14" if word == "NV18" else word for pair, word in machine.values["topo"].links.items()}
+        machine = machine.but(topo=replace(machine.values["topo"], links=matrix))
+        assert machine.findings() == [("nvswitches", "baseboard")]
+        (finding,) = machine.judge_all()["nvswitches"].findings
+        assert len(finding.effects) == 2
+
+
+def of(machine, index):
+    return next(each.links for each in machine.values["nvlink"] if each.index == index)

@@ -15,7 +15,7 @@ from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
 
-Kind = Literal["hung", "lockup", "power", "module", "stalled", "link-down", "recovered", "peermem", "not-started"]
+Kind = Literal["hung", "lockup", "power", "module", "stalled", "link-down", "unplugged", "recovered", "peermem", "not-started"]
 
 _NEEDLES: tuple[tuple[str, Kind], ...] = (
     ("timeout. Will cause a leak of a command resource", "hung"),
@@ -29,6 +29,7 @@ _NEEDLES: tuple[tuple[str, Kind], ...] = (
     ("TX timeout detected", "stalled"),
     ("RX timeout on channel", "stalled"),
     (": Link down", "link-down"),
+    (", Cable unplugged", "unplugged"),
     ("health recovery succeeded", "recovered"),
     ("mlx5_init_one failed with error code", "not-started"),
     ("probe with driver mlx5_core failed with error", "not-started"),
