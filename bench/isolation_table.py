@@ -26,6 +26,8 @@ from pathlib import Path
 import accusations
 from fabric_model.setting import CELLS
 
+FEWEST = 5
+"""Rows of fewer cases say nothing, so a page lacks them."""
 OWN = {"own": (True, True), "own-quiet": (True, False), "own-unmapped": (False, True)}
 """The cells of gpuops' own simulator: whether the leaves of their fabrics are known, and whether they are disturbed."""
 
@@ -222,13 +224,14 @@ def main():
     fill(options.file, run_case, keys, options.minutes, options.processes)
     outcomes = by_key(options.file)
     rows = rows_of(outcomes)
-    table, every = (HEAD, f"|{'---|' * (HEAD.count('|') - 1)}", *map(table_row, rows)), list(outcomes.values())
-    print(*table, sep="\n")
+    head, every = (HEAD, f"|{'---|' * (HEAD.count('|') - 1)}"), list(outcomes.values())
+    print(*head, *map(table_row, rows), sep="\n")
     print("", *accusations.by_kind(every), "", *accusations.calibration(every), sep="\n")
     if options.list:
         print("", *accusations.details(every), sep="\n")
     if options.page:
-        write_between(options.page, "isolation_table.py", table)
+        told = (table_row(row) for row in rows if row["cases"] >= FEWEST)
+        write_between(options.page, "isolation_table.py", (*head, *told))
     if options.counts:
         options.counts.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
 

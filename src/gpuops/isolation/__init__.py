@@ -184,7 +184,7 @@ def _measured_inside(evidence: Evidence) -> set[str]:
 
 
 def _of_the_cause(blamed: BlamedPart) -> Sentence:
-    about = "as slow as the nodes with a cause in common, so it is more likely that all nodes it joins have it, too"
+    about = "as slow as the nodes with a cause in common: more likely, all nodes behind have it, too"
     return Sentence(f"{blamed.part}: {about}", [blamed.part], about)
 
 

@@ -16,6 +16,7 @@ from gpuops.isolation.explained import gpu_of_rail
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.blaming import blame_groups
 from gpuops.isolation.groups.view import group_readings
+from gpuops.isolation.links import is_crowded
 from gpuops.isolation.parts import KINDS, Part
 from gpuops.isolation.readings import Reading, Readings
 from gpuops.isolation.rounds import RankGroup, own_words
@@ -46,7 +47,7 @@ def blame(evidence: Evidence) -> Blame:
     located = (suspect for suspect in analysis.confirmed if suspect not in one_pair)
     confirmed = (_blamed_part(suspect, analysis, evidence, counters) for suspect in located)
     blamed = (*_whole_nodes(tuple(confirmed), evidence.fabric), *groups.blamed)
-    paths = (*_slow_paths(analysis), *_in_common(analysis, evidence))
+    paths = (*_slow_paths(analysis, evidence), *_in_common(analysis, evidence))
     return Blame(
         (*blamed, *blame_links(evidence, [each.part for each in blamed])),
         (*_contention(analysis, counters), *groups.contention),
@@ -261,21 +262,23 @@ def _repeat(times: int, slow: int) -> str:
     return "each time" if slow == times else "not each time"
 
 
-def _slow_paths(analysis: SuspectAnalysis) -> Iterator[str]:
+def _slow_paths(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[str]:
     """Yield the pairs of units nearly all transfers between which are slow in several rounds, if no part explains it.
 
-    In one round alone, more transfers than usual may have left one of the two.
+    Transfers over crowded links do not count: on a healthy fabric they may be slower than those of other units.
     """
-    readings, slow, rounds = analysis.readings, Counter[str](), dict[str, set[int]]()
-    for reading in analysis.unexplained:
-        if reading.ratio and _crosses(reading, readings):
-            path = _path(reading, readings)
-            slow[path] += 1
-            rounds.setdefault(path, set()).add(reading.round_index)
-    every = Counter(_path(r, readings) for r in readings.between if r.ratio and _crosses(r, readings)) if slow else {}
+    readings, fabric = analysis.readings, evidence.fabric
+
+    def tells(reading: Reading) -> bool:
+        is_crossing = reading.ratio > 0 and _crosses(reading, readings)
+        return is_crossing and not is_crowded(reading.figure.group, evidence.rounds[reading.round_index], fabric)
+
+    own = [(_path(reading, readings), reading.round_index) for reading in analysis.unexplained if tells(reading)]
+    slow, rounds = Counter(path for path, _ in own), Counter(path for path, _ in set(own))
+    every = Counter(_path(reading, readings) for reading in readings.between if tells(reading)) if slow else {}
     for path, count in slow.items():
-        is_slow = count >= max(_ENOUGH_ON_PATH, _NEARLY_ALL * every[path]) and len(rounds[path]) > 1
-        if is_slow and len(readings.fabric.units) > 2:
+        is_slow = count >= max(_ENOUGH_ON_PATH, _NEARLY_ALL * every[path]) and rounds[path] > 1
+        if is_slow and len(fabric.units) > 2:
             yield f"{count} of {every[path]} transfers {path} are slow: look at what joins these two"
 
 

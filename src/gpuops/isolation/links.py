@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 
@@ -43,3 +44,15 @@ def loads_of(measured: Measured, fabric: Fabric) -> Counter[SharedLink]:
     """Return how many groups of the round use each shared link."""
     groups = (group for group in measured.round.groups if len(group.nodes) > 1)
     return Counter(link for group in groups for link in shared_links(group, fabric))
+
+
+def is_crowded(group: RankGroup, measured: Measured, fabric: Fabric) -> bool:
+    """Return True if the group crosses a link that carries more transfers of its round than most links do."""
+    loads = loads_of(measured, fabric)
+    links = shared_links(group, fabric)
+    return bool(links) and max(loads[link] for link in links) > _usual_load(measured, fabric)
+
+
+@functools.lru_cache(maxsize=48)
+def _usual_load(measured: Measured, fabric: Fabric) -> int:
+    return statistics.median_low(loads_of(measured, fabric).values())

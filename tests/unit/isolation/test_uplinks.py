@@ -10,7 +10,8 @@ from tests.unit.isolation.test_whole_nodes import units
 
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.rounds import GroupResult
+from gpuops.isolation.links import is_crowded
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
 LINE = 22.0
 
@@ -83,6 +84,16 @@ def test_a_slow_path_between_two_units_accuses_no_uplink_of_either(links):
         return 0.945 if {("U1", 1), ("U3", 1)} <= set(crossed) else 1.0
 
     assert judged(units(16, 4), share, links=links).blamed == ()
+
+
+def test_a_link_is_crowded_if_it_carries_more_transfers_than_most():
+    fabric = units(nodes=32, unit=4)
+    pairs = [("U0", "U1", 0), ("U2", "U3", 0), ("U4", "U5", 0), ("U6", "U7", 0), ("U0", "U7", 1)]
+    groups = [RankGroup((fabric.units[one][turn], fabric.units[other][turn]), 0) for one, other, turn in pairs]
+    inside = RankGroup(fabric.units["U0"][2:4], 0)
+    planned = Round("rail", (*groups, inside))
+    measured = Measured(planned, tuple(GroupResult(group, LINE) for group in planned.groups))
+    assert [is_crowded(group, measured, fabric) for group in planned.groups] == [True, False, False, True, True, False]
 
 
 @pytest.mark.parametrize(("last", "is_path"), [(4, False), (99, True)])
