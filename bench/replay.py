@@ -244,7 +244,14 @@ def outcome(world, score, settings):
 
 
 def query_seconds(folder, node):
-    """Return the median seconds of each query: of the product's function, of the whole command, and its CPU time."""
+    """Return the median seconds of each query: of the product's function, of the whole command, and its CPU time.
+
+    Commands have byte code, as where gpuops is installed, even if the environment says that Python writes none.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run(
+        [sys.executable, "-m", "gpuops", "diff"], cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL
+    )
     store, found = folder / ".gpuops" / "state.db", {}
     functions = {
         "diff": lambda: history.diff(store, ()),
@@ -260,7 +267,7 @@ def query_seconds(folder, node):
             inside.append(time.perf_counter() - started)
             used, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             command = [sys.executable, "-m", "gpuops", *words.split()]
-            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
             whole.append(time.perf_counter() - started)
             now = resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu.append(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)

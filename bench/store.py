@@ -156,6 +156,7 @@ def main():
             f"saving the last 200 runs: median {statistics.median(tail) * 1000:.0f} ms, most {max(tail) * 1000:.0f} ms"
         )
         environment = {**os.environ, "XDG_STATE_HOME": folder}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # where gpuops is installed, it has byte code
         for name, (work, words) in queries(path, nodes).items():
             whole = ""
             if words:

@@ -1,6 +1,7 @@
 """Fifteen planted causes above a node: each gives one finding, and nobody else is accused."""
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 
@@ -267,3 +268,10 @@ def test_nodes_of_the_only_rack_are_the_fleet_also_beside_nodes_without_one():
         for f in v.findings
     ]
     assert only.part == "fleet"
+
+
+def test_a_check_without_advice_gives_only_that_of_the_common_cause():
+    shown = [(node, replace(each, fix="")) for node, each in on(NODES, "clock", "it is held")]
+    checks = {**CHECKS, "clock": replace(CHECKS["clock"], fix="", fix_in_common="")}
+    (only,) = (f for v in fold_common(verdicts(*shown), PLACES, checks) for f in v.findings)
+    assert only.fix == "look for what these nodes share first: a setting, an update, a service"

@@ -179,11 +179,11 @@ def _cause(scope: SharedScope, name: str, shown: Sequence[_Shown], members: int,
     is_switch = scope in {"leaf", "rail"}
     fixes = {each.finding.fix for each in shown}
     own_fix = fixes.pop() if len(fixes) == 1 else check.fix
-    fix = f"{_FIXES[scope].format(name)}; then {own_fix}" if is_switch or not check.fix_in_common else ""
+    first = _FIXES[scope].format(name) if is_switch or not check.fix_in_common else ""
     finding = replace(
         example,
         message=f"{len(nodes)} of {members} nodes: {part}{often}{message}",
-        fix=fix or check.fix_in_common,
+        fix="; then ".join(filter(None, (first, own_fix))) if first else check.fix_in_common,
         part=PartName(f"{scope}:{name}" if name else scope, _WORDS[scope].format(name)),
         severity=max((each.finding for each in shown), key=severity_rank).severity,
         host="",

@@ -11,6 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from gpuops.store.database import Database
@@ -212,9 +213,12 @@ class Runs(Database):
         """Return the latest run of ``verb`` before another run."""
         return next(self._summaries("WHERE number < ? AND verb = ? ORDER BY number DESC LIMIT 1", run, verb), None)
 
-    def visits_of(self, run: int) -> dict[str, KeptVisit]:
-        """Return what a run saw of each node; the visit of `FLEET` has the findings that blame no single node."""
-        return dict(self._visits("WHERE v.record = ? ORDER BY v.node", run))
+    def visits_of(self, run: int, *, figures: bool = True) -> dict[str, KeptVisit]:
+        """Return what a run saw of each node, without figures if they take too long to read for what they are for.
+
+        The visit of `FLEET` has the findings that blame no single node.
+        """
+        return dict(self._visits("WHERE v.record = ? ORDER BY v.node", run, figures=figures))
 
     def visits(self, node: str, limit: int = -1) -> list[KeptVisit]:
         """Return the latest visits of a node, the oldest first."""
@@ -312,14 +316,14 @@ class Runs(Database):
     def _parts(self, where: str, *values: str | int) -> Iterator[KeptPart]:
         return iter(self._read(f"{_PART} {where}", values, _part))
 
-    def _visits(self, where: str, *values: str | int) -> Iterator[tuple[str, KeptVisit]]:
+    def _visits(self, where: str, *values: str | int, figures: bool = True) -> Iterator[tuple[str, KeptVisit]]:
         texts: dict[int, Any] = {}
 
         def read(*row: Any) -> tuple[str, KeptVisit]:
-            node, run, began, verb, status, why, boot, checks, shape, names, figures, findings = row
-            for number in {checks, shape, names} - texts.keys():
+            node, run, began, verb, status, why, boot, checks, shape, names, packed, findings = row
+            for number in {checks, shape, names if figures else shape} - texts.keys():
                 texts[number] = self._text(number)
-            numbers = dict(zip(texts[names], json.loads(zlib.decompress(figures)), strict=True))
+            numbers = dict(zip(texts[names], json.loads(zlib.decompress(packed)), strict=True)) if figures else {}
             visit = Visit(status, why, boot, texts[checks], figures=numbers, shape=texts[shape])
             return node, KeptVisit(run, _time(began), verb, visit, tuple(json.loads(findings)))
 
@@ -366,5 +370,7 @@ def _text(at: dt.datetime) -> str:
     return at.astimezone(dt.timezone.utc).isoformat(timespec="seconds")
 
 
+@lru_cache(maxsize=4096)
 def _time(text: str) -> dt.datetime:
+    """Return a time; thousands of rows have those of few runs."""
     return dt.datetime.fromisoformat(text)

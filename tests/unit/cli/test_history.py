@@ -16,7 +16,7 @@ from gpuops.report.past.history import fleet_lines, sparkline, to_csv
 from gpuops.report.past.wording import format_days
 from gpuops.results.history import FailureRecord, FleetHistory
 from gpuops.store import Runs
-from gpuops.store.records import SeenLink, SeenPart, Visit
+from gpuops.store.records import FLEET, SeenLink, SeenPart, Visit
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 
@@ -75,6 +75,15 @@ def test_what_is_the_same_on_many_nodes_is_said_once(tmp_path):
     for words, label in ((("diff", "1", "2"), "new"), (("runs", "show", "2"), "isolate")):
         told = text(tmp_path, *words)
         assert f"{label} n[1-40] gpu3 gpu-lost: fell off the bus {label} other gpu3 gpu-lost: vanished" in told
+
+
+def test_history_of_a_node_has_what_it_shares_with_others(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    shared = finding(FLEET, "clock", "fleet", message="the time server is gone", nodes=("n1", "n2"))
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(fleet=(shared,), **dict.fromkeys(["n1", "n2", "n3"], visit(checks=("clock",)))))
+    assert "isolate fleet clock: the time server is gone; since" in text(tmp_path, "history", "n1")
+    assert "clock" not in text(tmp_path, "history", "n3")
 
 
 def text(project, *words):

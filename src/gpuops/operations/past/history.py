@@ -46,9 +46,9 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
     """
     with Runs(path, create=False) as runs:
         before, after = _chosen(runs, sorted(numbers))
-        visits = runs.visits_of(before.number), runs.visits_of(after.number)
+        old, new = (runs.visits_of(run.number, figures=False) for run in (before, after))
         moved = runs.parts_that_came(before.number, after.number)
-        return compare(before, after, visits, runs.findings_between(before.number, after.number), moved)
+        return compare(before, after, (old, new), runs.findings_between(before.number, after.number), moved)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
@@ -131,7 +131,8 @@ def of_node(path: Path, node: str) -> NodeHistory:
         if node not in watched:
             raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list()}')
         visits = tuple(runs.visits(node, LATEST_VISITS))
-        return NodeHistory(node, tuple(runs.findings(node)), tuple(runs.parts_of(node)), visits)
+        shared = [finding for finding in runs.findings(FLEET) if node in finding.nodes]
+        return NodeHistory(node, (*runs.findings(node), *shared), tuple(runs.parts_of(node)), visits)
 
 
 def of_part(path: Path, serial: str) -> PartHistory:
