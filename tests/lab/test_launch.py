@@ -71,7 +71,7 @@ def test_a_job_prints_ends_and_has_a_log_for_each_rank(words, script, place):
     assert done.returncode == 0, done.stdout + done.stderr
     same = [line for line in done.stdout.splitlines() if line.endswith("] same")]
     assert len(same) < 16, "equal lines are folded, as far as they come together"
-    assert "64 of 64 ranks asserted" in done.stdout
+    assert "64 of 64 ranks confirmed" in done.stdout
     assert (place / "logs" / "rank-37.log").read_text() == "same\nI am 37\n"
     assert len(list((place / "logs").iterdir())) == 64
     assert left(path) == []

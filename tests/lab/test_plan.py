@@ -182,7 +182,7 @@ def test_from_the_check_to_the_job_and_again_with_a_slow_rail(gpuops, plan, plan
     assert rendered.returncode == 0, rendered.stderr
     ran = gpuops("launch", job / "launch", "--no-preflight", *torchrun, "--logs", job / "logs")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "24 of 24 ranks asserted" in ran.stdout
+    assert "24 of 24 ranks confirmed" in ran.stdout
     told = "".join(log.read_text() for log in sorted((job / "logs").iterdir()))
     found = {int(rank): int(gpu) for rank, gpu in re.findall(r"rank (\d+) of 24 on GPU (\d+)", told)}
     assert found == {rank: gpu for rank, (_, gpu) in seats.items()}

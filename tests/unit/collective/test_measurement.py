@@ -68,12 +68,12 @@ def test_every_measured_group_has_its_expectation_and_so_have_those_of_whole_sco
 def test_the_document_keeps_every_field_that_it_ever_had(measurement):
     former = json.loads(SPECIMEN.read_text())
     document = json.loads(measurement.to_json())
-    added = [accused.pop("probability") for accused in document["accused"]]
+    added = [(accused.pop("probability"), accused.pop("where")) for accused in document["accused"]]
     for expected in (scope["expected"] for scope in document["scopes"]):
         expected["terms"] = [term for term in expected["terms"] if term["name"] != "channels"]
     assert {key: value for key, value in document.items() if key in former} == former
     assert document.keys() - former.keys() == {"excluded", "figures", "fleet", "counters", "unread_counters"}
-    assert added == [None] * len(former["accused"])
+    assert added == [(None, "between nodes")] * len(former["accused"])
 
 
 def test_what_the_fleet_has_in_common_fails_without_blaming_a_part(measurement):

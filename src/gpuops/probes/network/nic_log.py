@@ -15,7 +15,9 @@ from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
 
-Kind = Literal["hung", "lockup", "power", "module", "stalled", "link-down", "unplugged", "recovered", "peermem", "not-started"]
+Kind = Literal[
+    "hung", "lockup", "power", "module", "stalled", "link-down", "unplugged", "recovered", "peermem", "not-started"
+]
 
 _NEEDLES: tuple[tuple[str, Kind], ...] = (
     ("timeout. Will cause a leak of a command resource", "hung"),
