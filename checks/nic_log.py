@@ -33,10 +33,10 @@ def nic_log(
     """Hung firmware fails until the driver reports a recovery. Other events count for 24 hours.
 
     Timeouts of queues and errors of an optic warn; three within an hour fail. A link flaps if it went down, or the
-    driver saw its cable unplugged, five times in 24 hours; the first ten minutes after boot do not count. Rejected register reads (ACCESS_REG, bad operation) are
-    normal for the NICs of NVLink bridges. Source: NVIDIA NVSentinel, syslog-health-monitor, nicdriver/config.go (texts
-    and severities); Azure/azurehpc-health-checks, azure_ib_link_flapping.nhc (five in 24 hours);
-    oracle-quickstart/oci-hpc, rdma_link_flapping.py (grace after boot).
+    driver saw its cable unplugged, five times in 24 hours; the first ten minutes after boot do not count. Rejected
+    register reads (ACCESS_REG, bad operation) are normal for the NICs of NVLink bridges. Source: NVIDIA NVSentinel,
+    syslog-health-monitor, nicdriver/config.go (texts and severities); Azure/azurehpc-health-checks,
+    azure_ib_link_flapping.nhc (five in 24 hours); oracle-quickstart/oci-hpc, rdma_link_flapping.py (grace after boot).
     """
     by_part: dict[tuple[str, str], list[NicEvent]] = {}
     devices = {} if isinstance(ports, Unknown) else {port.pci_address: port.device for port in ports}
