@@ -111,8 +111,12 @@ def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
 
 
 def _apart(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
-    """Yield the GPUs that are in another NVLink domain than most of the node; another clique may be a partition."""
+    """Yield the GPUs that are in another NVLink domain than most of the node; another clique may be a partition.
+
+    A GPU whose domain or clique cannot be read is in no other one.
+    """
     ready = [gpu for gpu in gpus_in_fabric if gpu.fabric_state == "Completed"]
+    ready = [gpu for gpu in ready if gpu.fabric_cluster_uuid is not None and gpu.fabric_clique_id is not None]
     most = majority((gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in ready)
     for gpu in ready:
         own = (gpu.fabric_cluster_uuid, gpu.fabric_clique_id)

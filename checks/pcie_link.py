@@ -30,9 +30,9 @@ def pcie_link(
 
     An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0, or under load in P1 or P2: a
     desktop in P8 uses its GPU a little, and the link stays slow. In a virtual machine the generation is not judged,
-    and the kernel's width does not count, because the slot is virtual. If nvidia-smi and the kernel differ in the
-    width, and only one is too small, the result is unknown. Source of the rule: NVIDIA nvidia-smi manual page, PCIe
-    ("these may be reduced when the GPU is not in use") and Performance State (P0 is the maximum).
+    and the kernel's width does not count, because the slot is virtual. If only the kernel's width is too small, the
+    result is unknown. Source of the rule: NVIDIA nvidia-smi manual page, PCIe ("these may be reduced when the GPU is
+    not in use") and Performance State (P0 is the maximum).
     """
     guest = machine.virtual if isinstance(machine, System) else None
     for gpu in gpus:

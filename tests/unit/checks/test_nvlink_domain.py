@@ -90,3 +90,18 @@ def test_the_inventory_says_which_nodes_share_a_rack(h100, tmp_path):
     file.write_text("all:\n  hosts:\n    a1: {rack: r7, profile: gb200-nvl72}\n")
     host = Inventory.open(str(file)).hosts["a1"]
     assert profile_of(host, h100.facts("a1"), [GB200]).get("rack") == "r7"
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        ({"fabric_clique_id": 9}, ["gpu2"]),
+        ({"fabric_cluster_uuid": None, "fabric_clique_id": None}, []),  # an error in place of a value
+        ({"fabric_clique_id": None}, []),
+    ],
+)
+def test_a_gpu_is_apart_from_its_node_only_by_values_that_were_read(h100, other, found):
+    joined = {"fabric_state": "Completed", "fabric_cluster_uuid": "a-1", "fabric_clique_id": 1}
+    machine = h100.with_gpus(**joined).with_gpu(2, **{**joined, **other})
+    findings = [f for f in machine.judge("fabric-manager").findings if "domain and clique" in f.message]
+    assert [str(finding.part) for finding in findings] == found
