@@ -89,6 +89,11 @@ _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, 
 _ALIASES = {"gas": "chunks", "sp": "sequence_parallel"}
 
 
+def spelled_out(layout: Layout) -> str:
+    """Return the text of a layout with its defaults, without the order."""
+    return ",".join(f"{name}={str(getattr(layout, name)).lower()}" for name in _KEYS)
+
+
 ALL_GPUS = "dp=all"
 """The layout that puts a replica on every GPU; beside other degrees, as many replicas as there is room for."""
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.errors import LayoutError
-from gpuops.layout import Layout, parse_layout, rule_violations
+from gpuops.errors import InputError, LayoutError
+from gpuops.layout import Layout, parse_layout, rule_violations, spelled_out
 from gpuops.operations.launch import model_document
 from gpuops.operations.planning.calibrated import calibrated
 from gpuops.operations.planning.machines import Machines, machines_of
@@ -70,6 +70,8 @@ def planned_model(request: PlanRequest) -> TransformerSpec:
     """Return the model of a request: from a ``config.json`` or its content, or from sizes."""
     if request.model is None:
         return from_sizes(request.sizes or {})
+    if request.sizes:
+        raise InputError("--model excludes --params: its configuration has the sizes")
     if isinstance(request.model, Mapping):
         return read_config(dict(request.model), "the model")
     path = Path(request.model)
@@ -101,11 +103,12 @@ def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: Training
     words = [word.partition("=")[0].replace("-", "_") for word in text.replace(",", " ").split()]
     names = [{"gas": "chunks", "sp": "sequence_parallel"}.get(word, word) for word in words]
     limits = {name: (getattr(wanted, name),) for name in names if name != "sequence_parallel"}
+    name = str(wanted) if text == spelled_out(wanted) else text
     try:
         found = search(model, cluster, training, limits=limits, top=1)
     except LayoutError as error:
-        return Compared(text, None, _broken(wanted, cluster, model) or str(error))
-    return _compared(text, found)
+        return Compared(name, None, _broken(wanted, cluster, model) or str(error))
+    return _compared(name, found)
 
 
 def _broken(layout: Layout, cluster: ClusterSpec, model: TransformerSpec) -> str:

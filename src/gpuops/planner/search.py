@@ -27,6 +27,7 @@ _LEAST_TOKENS = 4096
 no penalty for it: torchtitan and NeMo publish context parallelism from 16,384 tokens up."""
 _LARGEST_MICRO_BATCH = 64
 _LARGEST_CONTEXT = 64
+_MANY = 6
 
 Limits = Mapping[str, tuple[Any, ...]]
 """Allowed values by field of `Layout`, in place of all; strategies and ``--why-not`` narrow the search with them."""
@@ -212,10 +213,15 @@ def _agrees(x: Mapping[str, Numbers]) -> Flags:
     return np.asarray((~alone | (x["zero"] == 0) | (x["offload"] > 0)) & ((x["pp"] == 1) | (x["zero"] <= 1)))
 
 
+def _choice(values: tuple[Any, ...]) -> str:
+    """Return ``1|2|4``, or ``2 to 4096`` for many numbers."""
+    return "|".join(map(str, values)) if len(values) < _MANY else f"{min(values)} to {max(values)}"
+
+
 def _none(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None) -> str:
     where = f"{cluster.gpus} GPUs with a global batch of {training.global_batch}"
     if limits:
-        fixed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in limits.items())
+        fixed = ", ".join(f"{name}={_choice(values)}" for name, values in limits.items())
         return f"{model.name or 'the model'}: no layout of {where} has {fixed}; give another batch or fewer conditions"
     return (
         f"{model.name or 'the model'}: no layout uses {where}; "

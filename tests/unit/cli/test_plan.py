@@ -2,6 +2,7 @@
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -72,11 +73,25 @@ def test_a_saved_plan_is_what_place_takes(tmp_path):
     run("--model", "config.json", "--cluster", "1xhgx-h100", "--save", "layout.yml")
     saved = (tmp_path / "layout.yml").read_text()
     assert saved.splitlines()[1].startswith("layout: dp=")
-    plan = document("--cluster", "2xhgx-h100", "--against", "layout.yml")
+    plan = document("--cluster", "1xhgx-h100", "--against", "layout.yml")
+    assert plan["compared"][0]["estimate"]["layout"] == plan["layouts"][0]["layout"]
     assert plan["compared"][0]["name"] == saved.splitlines()[1].removeprefix("layout: ")
     (tmp_path / "other.yml").write_text("place: x\n")
     result = CliRunner().invoke(program, ["place", "-i", "n1,", "--layout", "other.yml"], standalone_mode=False)
     assert "other.yml" in str(result.exception)
+
+
+def test_what_a_saved_layout_does_not_name_has_its_default_as_for_place(tmp_path):
+    (tmp_path / "file.yml").write_text("layout: dp=16,mbs=8,zero=0\n")
+    result = run("--model", "config.json", "--cluster", "2xhgx-h100", "--against", "file.yml", code=1)
+    assert "GiB with dp=16,mbs=8; it does not fit" in " ".join(result.stdout.split()), "recompute=none, not full"
+
+
+def test_sizes_that_would_be_ignored_are_refused():
+    assert "excludes --params" in refused("--model", "config.json", "--cluster", "1xhgx-h100", "--params", "7B")
+    for words in (("--params", "7B,70B"), ("--params", "7B", "--gbs", "9" * 20)):
+        result = CliRunner().invoke(program, ["plan", "--cluster", "1xhgx-h100", *words], standalone_mode=False)
+        assert isinstance(result.exception, click.BadParameter), result.output
 
 
 @pytest.mark.parametrize(

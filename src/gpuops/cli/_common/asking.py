@@ -99,15 +99,19 @@ def variables_of(_ctx: object, _param: object, words: Sequence[str]) -> dict[str
 
 
 def layout_of(_ctx: object, _param: object, text: str) -> str:
-    """Return the degrees of a layout: ``text`` itself, or those in the YAML file of this name that a plan saved."""
+    """Return the degrees of a layout: ``text`` itself, or all of those in the YAML file of this name that a plan saved.
+
+    A file is a whole layout: what it does not name has its default, as for ``place`` and ``render``.
+    """
     if not text.endswith((".yml", ".yaml")):
         return text
     from gpuops.document import load
+    from gpuops.layout import parse_layout, spelled_out
 
-    keys = load(Path(text)).only({"layout"}, "a saved layout")
+    keys = load(Path(text)).only({"layout"}, "in a saved layout")
     if "layout" not in keys:
         raise click.BadParameter(f'{text} has no key "layout"; expected a file of gpuops plan --save')
-    return keys["layout"].text()
+    return spelled_out(parse_layout(keys["layout"].text()))
 
 
 def sizes_of(_ctx: object, _param: object, text: str | None) -> dict[str, int]:
@@ -116,6 +120,8 @@ def sizes_of(_ctx: object, _param: object, text: str | None) -> dict[str, int]:
     for word in filter(None, re.split(r"[,\s]+", text or "")):
         key, equals, value = word.partition("=")
         key, value = (key, value) if equals else ("params", key)
+        if key in sizes:
+            raise click.BadParameter(f'"{key}" is given twice')
         sizes[key] = _number(value, f'"{word}" is not a size; expected 70B, or layers=80')
     return sizes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuops.planner.estimate import Estimate
-from gpuops.planner.memory import USABLE
+from gpuops.planner.memory import USABLE, USUAL_HOST_BYTES
 from gpuops.planner.search import WayOut
 from gpuops.report.page import Page, clean
 from gpuops.report.planning import outlook
@@ -86,11 +86,12 @@ def _counts(plan: LayoutPlan) -> str:
 def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
     closest = plan.found.closest
     if closest:
-        size = plan.cluster.gpu.memory_bytes
-        room = (
-            f"the closest, {closest.layout}, needs {_gib(closest.gpu_bytes)}; "
-            f"{_gib(USABLE * size)} of a GPU's {_gib(size)} may be used"
-        )
+        size, host = plan.cluster.gpu.memory_bytes, plan.cluster.host_bytes or USUAL_HOST_BYTES
+        needed, room = f"{_gib(closest.gpu_bytes)}", f"{_gib(USABLE * size)} of a GPU's {_gib(size)} may be used"
+        if closest.gpu_bytes <= USABLE * size:
+            needed, room = f"{_gib(closest.host_bytes)} of host memory in each node", f"{_gib(host)} are there"
+            room = room if plan.cluster.host_bytes else f"{_gib(host)} are assumed"
+        room = f"the closest, {closest.layout}, needs {needed}; {room}"
         yield from page.labelled("", f"None of {plan.found.scored:,} valid layouts fits: {room}.", 0)
     yield from page.labelled("", "What would help, and how much of it is enough:", 0)
     names = {"gpu": "bigger GPUs", "gpus": "more GPUs", "offload": "CPU and NVMe"}
