@@ -88,6 +88,12 @@ class JobRun(Result):
         ranks = (seat.rank for node in self.plan.nodes for seat in node.seats)
         return tuple(rank for rank in ranks if rank not in self.asserted and rank not in self.misplaced)
 
+    @property
+    def is_unseen(self) -> bool:
+        """True if launch files ran, which start ranks in Python, and no rank reported where it is."""
+        ran = self.started and not self.submitted and not self.plan.command
+        return ran and not self.asserted and not self.misplaced
+
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
         """Return ``failed`` if a rank failed or preflight found a cause, ``incomplete`` if a node was lost."""
         if self.interrupted:
@@ -96,7 +102,7 @@ class JobRun(Result):
             return "failed"
         if self.diagnosis is not None and not self.started:
             return self.diagnosis.conclusion(fail_on)
-        return "incomplete" if self.lost or self.left else "ok"
+        return "incomplete" if self.lost or self.left or self.is_unseen else "ok"
 
     def to_document(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -53,6 +53,9 @@ def differences(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]
         yield FileDifference(found.path, ": not executable; chmod +x")
     if rendered.text == found.text:
         return
+    if "\r" in found.text and "\r" not in rendered.text:
+        line = found.text[: found.text.index("\r")].count("\n") + 1
+        yield FileDifference(found.path, f":{line}: ends with CR LF; gpuops ends lines with LF alone")
     compare = _comparison(found.path, rendered.text)
     yield from compare(rendered, found)
 
@@ -112,16 +115,17 @@ def _shell_lines(text: str) -> Iterator[_Line]:
 def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the logical lines of a shell script, each with the number of its first line and without its comment.
 
-    ``#!`` and directives such as ``#SBATCH`` are no comments.
+    ``#!`` and directives such as ``#SBATCH`` are no comments if they begin the line. As in a shell, a line goes on only
+    if the backslash is its last character.
     """
     pending, first = "", 0
-    for number, line in enumerate([*text.splitlines(), ""], 1):
+    for number, line in enumerate([*text.split("\n"), ""], 1):
         first = number if not pending else first
-        if line.rstrip().endswith("\\") and not line.lstrip().startswith("#"):
-            pending += line.rstrip()[:-1] + " "
+        if line.endswith("\\") and not line.lstrip().startswith("#"):
+            pending += line[:-1] + " "
             continue
         words, pending = pending + line, ""
-        is_directive = re.match(r"#(!|SBATCH|PBS|FLUX|BSUB)", words.lstrip())
+        is_directive = re.match(r"#(!|SBATCH|PBS|FLUX|BSUB)", words)
         yield first, words if is_directive else _without_comment(words)
 
 

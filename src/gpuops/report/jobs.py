@@ -86,6 +86,8 @@ def _result(run: JobRun) -> str:
         return "submitted; the scheduler starts it"
     if not run.started:
         return "not started"
+    if run.is_unseen and not (run.failure or run.lost or run.left):
+        return "no rank was seen: the launch files ended without an error, but no launcher started a rank"
     return "the job has ended without an error" if run.conclusion() == "ok" else "the job failed"
 
 

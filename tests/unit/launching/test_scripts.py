@@ -58,6 +58,14 @@ TWO, ALL, ONE, CONFIG = r"n2\.sh", r"\.sh", r"n1\.sh", r"n2\.yaml"
 STATIC, ELASTIC, ACCELERATE, MEGATRON = "torchrun", "torchrun-elastic", "accelerate-ddp", "megatron-lm"
 NO_SUCH = "but no such interface has an address here (found: lo, eth0)"
 HARMFUL = [
+    (STATIC, TWO, "static-n2.sh:6: lines end with CR LF, which no shell on Linux takes", "\n", "\r\n"),
+    (
+        STATIC,
+        TWO,
+        "static-n2.sh:6: no --master-addr (the default is 127.0.0.1), the plan says 10.0.0.1",
+        r"(--node-rank=1) \\\n",
+        r"\1 \\ \n",
+    ),
     (STATIC, TWO, "static-n2.sh:5: CUDA_VISIBLE_DEVICES=, the plan says 0,1", "DEVICES=0,1", "DEVICES="),
     (STATIC, TWO, "static-n2.sh:6: --node-rank=0, the plan says 1", "--node-rank=1", "--node-rank=0"),
     (STATIC, TWO, "static-n2.sh:6: --node-rank=2, the plan says 1", "--node-rank=1", "--node_rank 2"),

@@ -209,3 +209,14 @@ def test_a_path_that_pdsh_cannot_take_is_refused_for_targets_that_pdsh_starts(tm
     assert not (tmp_path / folder).exists()
     launch_of("slurm").write(tmp_path / folder)
     launch_of("torchrun").write(tmp_path / 'a "b" $c %x')
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("--nnodes=2 \\\n", "--nnodes=2 \\ \n"), ("\n", "\r\n"), ("#SBATCH --nodes=2\n", " #SBATCH --nodes=2\n")],
+)
+def test_white_space_that_a_shell_or_sbatch_reads_is_told(before, after):
+    text = "#!/bin/bash\n#SBATCH --nodes=2\nexec torchrun --nnodes=2 \\\n  train.py\n"
+    assert before in text
+    rendered, found = (Rendered("job.sbatch", 0o755, each) for each in (text, text.replace(before, after)))
+    assert list(differences(rendered, found))

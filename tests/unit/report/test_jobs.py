@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,12 @@ def test_exit_codes(plan):
 
 def test_unknown_positions_are_told(plan):
     assert "unknown of 1-3" in text(JobRun(plan, started=True, asserted=frozenset({0})))
+
+
+def test_launch_files_that_start_no_rank_are_no_success(plan):
+    """A launcher is Python, so its ranks report; a command of the user's own need not be."""
+    files = replace(plan, command=())
+    assert exit_code(JobRun(files, started=True)) == 3
+    assert "no rank was seen" in text(JobRun(files, started=True))
+    assert exit_code(JobRun(files, started=True, asserted=frozenset({0}))) == 0
+    assert exit_code(JobRun(files, started=True, submitted="Submitted batch job 4")) == 0

@@ -29,7 +29,7 @@ program=$1
 shift
 for file; do
     [ -e "$file" ] || echo "missing $file"
-    [ ! -f "$file" ] || echo "sum $(cksum <"$file") $file"
+    if [ -f "$file" ] && sum=$(cksum 2>/dev/null <"$file"); then echo "sum $sum $file"; fi
 done
 set -- "$program"
 path=$(command -v -- "$1" || "${SHELL:-/bin/sh}" -lc 'command -v -- "$1"' sh "$1" </dev/null 2>/dev/null)

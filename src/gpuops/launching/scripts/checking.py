@@ -48,7 +48,12 @@ def check_scripts(plan: JobPlan, aliases: Collection[str] = ()) -> ScriptCheck:
     parts = [Part(index, node, _read(node)) for index, node in enumerate(plan.nodes)]
     started = [part for part in parts if part.script.start]
     agreed = rendezvous_of(started)
-    causes = (*wrong_settings(plan, started, agreed, aliases), *unlike(started), *misordered(started))
+    causes = (
+        *_with_carriage_returns(parts),
+        *wrong_settings(plan, started, agreed, aliases),
+        *unlike(started),
+        *misordered(started),
+    )
     others = () if agreed.master else {*aliases} - {plan.master}
     notes = [*(note for part in parts for note in _unread(part, others)), *uncertain(started)]
     common = _common(parts)
@@ -66,8 +71,14 @@ def check_scripts(plan: JobPlan, aliases: Collection[str] = ()) -> ScriptCheck:
     )
 
 
+def _with_carriage_returns(parts: Sequence[Part]) -> Iterator[Cause]:
+    for part in (part for part in parts if "\r" in part.node.script_text):
+        why = f"{part.place()}: lines end with CR LF, which no shell on Linux takes"
+        yield Cause("files", (part.name,), why, f"sed -i 's/\\r$//' {part.node.script}")
+
+
 def _read(node: NodePlan) -> Script:
-    script = read_script(node.script, node.script_text)
+    script = read_script(node.script, node.script_text.replace("\r\n", "\n"))
     return with_config(script, script.config, node.config_text) if node.config_text else script
 
 

@@ -265,4 +265,4 @@ def _with_lines(script: Script, text: str) -> dict[str, Setting]:
 
 
 def _goes_on(lines: Sequence[str]) -> Callable[[int], bool]:
-    return lambda number: lines[number - 1].rstrip().endswith("\\")
+    return lambda number: lines[number - 1].endswith("\\")
