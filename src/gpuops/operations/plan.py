@@ -26,6 +26,7 @@ from gpuops.requests import PlanRequest
 from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
 from gpuops.workspace import Workspace
 
+_MOST = 10**9
 _WITHOUT_BF16 = ("volta", "turing")
 _SEQUENCE = 2048
 """Tokens of a sequence where neither the request nor the model's configuration names a length."""
@@ -82,6 +83,8 @@ def planned_model(request: PlanRequest) -> TransformerSpec:
 def _training(work: Workspace, model: TransformerSpec, cluster: ClusterSpec, request: PlanRequest) -> TrainingSetup:
     sequence = request.sequence or min(model.sequence or _SEQUENCE, _LONGEST)
     batch = request.global_batch or 8 * cluster.gpus
+    if max(sequence, batch) > _MOST:
+        raise InputError(f"--gbs and --seq are at most {_MOST:,}")
     gpu, precision = cluster.gpu, request.precision
     if precision in ("fp8", "fp4") and precision not in gpu.tflops:
         raise LayoutError(f"--precision: {gpu.name} has no {precision} in its tensor cores; use bf16 or fp16")

@@ -89,9 +89,9 @@ def test_what_a_saved_layout_does_not_name_has_its_default_as_for_place(tmp_path
 
 def test_sizes_that_would_be_ignored_are_refused():
     assert "excludes --params" in refused("--model", "config.json", "--cluster", "1xhgx-h100", "--params", "7B")
-    for words in (("--params", "7B,70B"), ("--params", "7B", "--gbs", "9" * 20)):
-        result = CliRunner().invoke(program, ["plan", "--cluster", "1xhgx-h100", *words], standalone_mode=False)
-        assert isinstance(result.exception, click.BadParameter), result.output
+    assert "at most" in refused("--params", "7B", "--cluster", "1xhgx-h100", "--gbs", "9" * 20)
+    twice = ["plan", "--cluster", "1xhgx-h100", "--params", "7B,70B"]
+    assert isinstance(CliRunner().invoke(program, twice, standalone_mode=False).exception, click.BadParameter)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 _file = click.Path(path_type=Path, dir_okay=False)
-_count = click.IntRange(1, 10**9)
+_count = click.IntRange(1)
 
 
 @click.group(cls=PatternOrCommand, package=__name__)
