@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuops import Finding, Power, Profile, Unknown, check
+from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.host.pci import NVIDIA, PciDevice, pci_devices, pci_vendors
 from gpuops.probes.host.pcie import PcieLink, pcie
@@ -15,7 +15,7 @@ from gpuops.probes.nvidia.gpus import Gpu, all_gpus
 from gpuops.probes.nvidia.init_failures import InitFailure, Reason, init_failures, most_telling
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 from gpuops.probes.nvidia.presence import has_no_gpu
-from gpuops.trends import Record, past
+from gpuops.trends import Record, least_gpus, past
 
 _REMEDIES: dict[Reason, str] = {
     "open-modules": "install the driver's open kernel modules in place of the proprietary ones, and reboot",
@@ -100,14 +100,7 @@ class _Expected:
     @classmethod
     def of(cls, profile: Profile, record: Record | Unknown) -> _Expected:
         count: int = profile.get("gpu.count", 0)
-        if count:
-            return cls(count, count)
-        power: Power | None = profile.get("power.declared")
-        with_cable = max((cable.gpu + 1 for cable in power.gpu_cables), default=0) if power else 0
-        before = 0 if isinstance(record, Unknown) else record.past.gpus_before
-        if with_cable >= before:
-            return cls(0, with_cable, f"the inventory declares a power cable of GPU {with_cable - 1}")
-        return cls(0, before, "an earlier run saw them")
+        return cls(count, count) if count else cls(0, *least_gpus(profile, record))
 
     def missed(self, found: int) -> Finding:
         if self.count:

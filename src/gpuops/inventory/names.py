@@ -23,6 +23,11 @@ _WITH_PORT = re.compile(r"((?:[^:\[\]]|\[[^\[\]]*\])+):(\d+)")
 _ADDRESS_WITH_PORT = re.compile(r"\[([^\[\]]+)\]:(\d+)")
 
 
+def node_set(names: Iterable[str]) -> str:
+    """Return ``names`` as a folded set, ``gpu[001-128]``, which a PATTERN takes."""
+    return str(NodeSet(",".join(names), resolver=RESOLVER_NOGROUP))
+
+
 def check_host(name: str, where: Where, what: str = "host name") -> str:
     """Return ``name`` if it is a host name or an IP address that is safe in shells, arguments and file names."""
     return name if is_ipv6(name) else _check(name, where, what, ".-")

@@ -14,10 +14,10 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.judging import Check, Waiver, choose, judge_node, probes_of, waive
 from gpuops.probes.nvidia.presence import NO_GPU
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import Probe
 from gpuops.profile import NO_PROFILE, Profile
 from gpuops.reasons import Excluded
-from gpuops.trends.past import past
+from gpuops.trends import least_gpus, past
 
 
 def check_profiles(hosts: Iterable[Host], catalogue: Catalogue) -> None:
@@ -72,10 +72,8 @@ def without_gpus(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Prof
 
 
 def _should_have_gpus(facts: Facts, profile: Profile) -> bool:
-    power, record = profile.get("power.declared"), facts[past]
-    had_some = not isinstance(record, Unknown) and record.past.gpus_before > 0
-    is_declared = profile.name != NO_PROFILE.name or "gpu.count" in profile.values or bool(power and power.gpu_cables)
-    return is_declared or had_some
+    is_declared, record = profile.name != NO_PROFILE.name or "gpu.count" in profile.values, facts[past]
+    return is_declared or least_gpus(profile, record)[0] > 0
 
 
 def unhealthy(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from gpuops.bandwidth import GIB, min_payload_bytes, within_node
 from gpuops.errors import InputError, format_count
 from gpuops.facts import Facts
+from gpuops.inventory.names import node_set
 from gpuops.judging import Check
 from gpuops.learning import PROBES, Learned, kind_of, learn, suggested_name
 from gpuops.operations.past.baselines import WITHIN, measured_here
@@ -106,7 +105,7 @@ def _lacks(check: Check, profile: Profile) -> bool:
 
 
 def _learn_command(nodes: Sequence[str], kind: str, suffix: str = "") -> str:
-    pattern = str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))
+    pattern = node_set(nodes)
     return propose("profiles", "learn", pattern, "-o", f"{FOLDER}/{suggested_name(kind)}{suffix}.yml")
 
 

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from gpuops.errors import LayoutError
+from gpuops.inventory.names import node_set
 from gpuops.layout import RuleViolation, parse_layout, rule_violations
 from gpuops.placement import (
     LinkSpeeds,
@@ -79,13 +78,9 @@ class _Nodes(NamedTuple):
     def in_use(self, placed: Sequence[str]) -> Iterator[str]:
         """Yield what there is to say of the nodes that hold ranks: a busy one is used, because it may be free later."""
         if busy := [name for name in placed if name in self.users]:
-            yield f"warning: in use: {_folded(busy)} ({busy[0]}: {self.users[busy[0]]}); the job would run beside that"
+            yield f"warning: in use: {node_set(busy)} ({busy[0]}: {self.users[busy[0]]}); the job would run beside that"
         if unknown := [name for name in placed if name in self.recalled]:
-            yield f"whether something runs on {_folded(unknown)} is not known from that run"
-
-
-def _folded(names: Iterable[str]) -> str:
-    return str(NodeSet(",".join(names), resolver=RESOLVER_NOGROUP))
+            yield f"whether something runs on {node_set(unknown)} is not known from that run"
 
 
 def _nodes(work: Workspace, request: PlaceRequest) -> _Nodes:

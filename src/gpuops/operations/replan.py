@@ -6,10 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from gpuops.document import parse_json, read_text
 from gpuops.errors import LayoutError
+from gpuops.inventory.names import node_set
 from gpuops.layout import parse_layout
 from gpuops.placement import LinkSpeeds, NodeShape, Placement, substitute
 from gpuops.proposal import propose
@@ -54,9 +53,7 @@ def _folded(gpus_by_node: Mapping[str, int]) -> str:
     names_by_count: dict[int, list[str]] = {}
     for name, count in gpus_by_node.items():
         names_by_count.setdefault(count, []).append(name)
-    return ",".join(
-        f"{NodeSet(','.join(names), resolver=RESOLVER_NOGROUP)}:{count}" for count, names in names_by_count.items()
-    )
+    return ",".join(f"{node_set(names)}:{count}" for count, names in names_by_count.items())
 
 
 def _plan(request: PlaceRequest) -> dict[str, Any]:

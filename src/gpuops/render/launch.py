@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from gpuops.errors import OutputError, TemplateError
+from gpuops.inventory.names import node_set
 from gpuops.layout import ModelSpec
 from gpuops.placement import Placement
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
@@ -114,4 +113,4 @@ def launch_for(target: Target, placement: Placement, job: Job, model: ModelSpec 
 
 def _one_line(names: Collection[str], what: str) -> list[str]:
     """Return one line about all files of these names, if there are any."""
-    return [f"{NodeSet(','.join(names), resolver=RESOLVER_NOGROUP)}: {what}"] if names else []
+    return [f"{node_set(names)}: {what}"] if names else []

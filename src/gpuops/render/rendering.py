@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jinja2
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from gpuops.document import read_text
 from gpuops.errors import TemplateError
+from gpuops.inventory.names import node_set
 from gpuops.layout import ModelSpec
 from gpuops.placement import Meeting, NodeShape, Placement
 from gpuops.render.job import Env, Job, identity_of, master_of
@@ -131,7 +131,7 @@ def _environment(target: Target) -> jinja2.Environment:
         words=lambda words: shlex.join(map(str, words)),
         json=lambda value, indent=None: json.dumps(value, indent=indent, ensure_ascii=False),
         yaml=_yaml,
-        fold=lambda names: str(NodeSet(",".join(names), resolver=RESOLVER_NOGROUP)),
+        fold=node_set,
     )
 
     def refuse(sentence: str) -> NoReturn:

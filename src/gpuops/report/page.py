@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from gpuops.errors import format_count
+from gpuops.inventory.names import node_set
 from gpuops.secret import redact
 
 _NUMBER = r"(?<![\[,\d-])\d{1,3}(?:,\d{3})+(?![\d,\]-])"
@@ -129,7 +128,7 @@ def fold(names: Iterable[str]) -> str:
     names = list(names)
     foldable = [name for name in names if _FOLDABLE.fullmatch(name)]
     strange = dict.fromkeys(clean(name) for name in names if not _FOLDABLE.fullmatch(name))
-    folded = str(NodeSet(",".join(foldable), resolver=RESOLVER_NOGROUP))
+    folded = node_set(foldable)
     return ",".join(filter(None, [folded, *strange]))
 
 

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from gpuops.collective.network_tests.verdicts import NetworkTest, most_common
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.errors import format_count
+from gpuops.inventory.names import node_set
 from gpuops.judging import Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
@@ -43,7 +42,7 @@ EACH, LISTED = "\x00node\x00", "\x00nodes\x00"
 def named(text: str, nodes: Collection[str]) -> str:
     """Return a sentence with the ``nodes`` that it is about in place of the marks: folded, or listed for an option."""
     if EACH in text:
-        text = text.replace(EACH, str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP)))
+        text = text.replace(EACH, node_set(nodes))
     return text.replace(LISTED, ",".join(nodes))
 
 
@@ -111,7 +110,7 @@ def count(command: LaunchCommand, chosen: Sequence[str], usable: Sequence[str]) 
 
 def _selection(command: LaunchCommand, nodes: Sequence[str]) -> str:
     """How to choose ``nodes``: srun has an option for it, any other launcher is started on them by hand."""
-    folded = str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))
+    folded = node_set(nodes)
     if command.launcher == "srun":
         check = propose("preflight", "--", *command.for_nodes(len(nodes), folded))
     else:

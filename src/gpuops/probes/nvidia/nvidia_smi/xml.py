@@ -23,8 +23,6 @@ _LISTS = re.compile(rf"<({'|'.join(_LONG)})>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\
 """Long lists that `Gpu` does not need, 40 to 80 % of an answer; only removed if the list ends within its own GPU."""
 _UNREAD = re.compile(rf"\n\t\t<(?!(?:{'|'.join(SECTIONS)})>)(\w+)>(?:\n\t\t\t.*)*\n\t\t</\1>")
 """All sections that `Gpu` does not need, in nvidia-smi's indentation: those lists, and as much again."""
-
-
 _SECTIONS_KEPT = 1024
 _PARTS = re.compile(r"\n\t\t<(?!/)")
 
