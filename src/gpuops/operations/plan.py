@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gpuops.errors import InputError, LayoutError
 from gpuops.layout import Layout, parse_layout, rule_violations, spelled_out
@@ -41,18 +40,21 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     strategy = strategy_named(request.strategy) if request.strategy else None
     machines = calibrated(work, machines_of(work, request), request.calibration)
     cluster = machines.cluster
-    training = _training(work, model, cluster, request)
-    limits = _limits(strategy)
+    asked = _training(work, model, cluster, request)
+    training = strategy.applied_to(asked, cluster.nodes) if strategy else asked
+    limits = strategy.limits if strategy else {}
     found = search(model, cluster, training, limits=limits, top=request.top)
-    job = (model, cluster, training)
+    job = (model, cluster, asked)
     compared = [_conditions(*job, text) for text in request.why_not]
     compared += [_conditions(*job, request.against)] if request.against else []
     return LayoutPlan(
-        *job,
+        model,
+        cluster,
+        training,
         found,
         tuple(compared),
         tuple(_advice(*job, found)) if request.explain else (),
-        () if found.best else tuple(ways_out(*job, limits=limits)),
+        () if found.best else tuple(ways_out(model, cluster, training, limits=limits)),
         machines.excluded,
         _prices(model, machines, training, found),
         outlook_of(work, request, machines, model, training, found.best[0], limits) if found.best else None,
@@ -94,12 +96,6 @@ def _training(work: Workspace, model: TransformerSpec, cluster: ClusterSpec, req
     return TrainingSetup(sequence, batch, precision, request.optimizer, request.framework)
 
 
-def _limits(strategy: Strategy | None) -> Mapping[str, tuple[Any, ...]]:
-    if strategy and not strategy.training:
-        raise LayoutError(f"{strategy.name} runs inference only; choose a strategy that trains")
-    return strategy.limits if strategy else {}
-
-
 def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, text: str) -> Compared:
     """Return the best layout with the degrees of ``text``, or the rule that they break."""
     wanted = parse_layout(text)
@@ -115,8 +111,7 @@ def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: Training
 
 
 def _broken(layout: Layout, cluster: ClusterSpec, model: TransformerSpec) -> str:
-    reach = max(cluster.domain_gpus, cluster.gpus_per_node)
-    violations = rule_violations(layout, gpus_per_domain=reach, model=model)
+    violations = rule_violations(layout, gpus_per_domain=cluster.reach, model=model)
     reasons = [violation.reason for violation in violations if not violation.warning]
     if cluster.gpus % layout.ranks:
         reasons.append(f"{layout.ranks} ranks do not divide {cluster.gpus} GPUs")
@@ -147,7 +142,8 @@ def _priced(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetu
     if "nvme" in strategy.limits.get("offload", ()) and not cluster.nvme_bytes:
         return Compared(strategy.name, None, "the size of NVMe drives is unknown")
     try:
-        found = search(model, cluster, training, limits=strategy.limits, top=1)
+        job = strategy.applied_to(training, cluster.nodes)
+        found = search(model, cluster, job, limits=strategy.limits, top=1)
     except LayoutError:
         return Compared(strategy.name, None, "no valid layout with this batch and these GPUs")
     return replace(_compared(strategy.name, found), name=strategy.name)

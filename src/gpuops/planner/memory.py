@@ -165,8 +165,11 @@ def _activations(model: TransformerSpec, training: TrainingSetup, c: Candidates,
 
 
 def _logits(model: TransformerSpec, training: TrainingSetup, c: Candidates, *, is_last: bool) -> Numbers:
-    """Return the bytes of the logits in 16 bits and in fp32, on the last stage, for one micro-batch."""
-    tokens = c.mbs * training.sequence / c.cp
+    """Return the bytes of the logits in 16 bits and in fp32, on the last stage, for one micro-batch.
+
+    DataParallel gathers those of all GPUs on GPU 0.
+    """
+    tokens = c.mbs * training.sequence / c.cp * (c.dp if training.one_process else 1)
     present = np.asarray(is_last) | (c.pp == 1)
     return np.where(present, 6.0 * tokens * model.vocab / c.tp, 0.0)
 

@@ -123,7 +123,7 @@ def candidates(
 def _values(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup) -> dict[str, tuple[Any, ...]]:
     """Return the values of each field that could be valid at all."""
     gpus, batch = cluster.gpus, training.global_batch
-    reach = min(gpus, max(cluster.domain_gpus, cluster.gpus_per_node))
+    reach = min(gpus, cluster.reach)
     longest = min(_LARGEST_CONTEXT, max(1, training.sequence // _LEAST_TOKENS))
     return {
         "tp": tuple(n for n in _divisors(gpus, reach) if not model.heads % n),
@@ -184,6 +184,7 @@ def _is_valid(
         (x["cp"] == 1) | ((training.sequence % (2 * x["cp"]) == 0) & (training.sequence > 1)),
         (x["tp"] == 1) | (training.sequence % x["tp"] == 0) | (training.sequence == 1),
         x["cp"] * x["tp"] <= cluster.gpus,
+        np.full(len(x["dp"]), not training.one_process or cluster.nodes == 1),
     ]
     if "dp" in allowed:
         rules.append(np.isin(x["dp"], allowed["dp"]))

@@ -7,10 +7,14 @@ the system can train a Hugging Face model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from gpuops.errors import LayoutError, did_you_mean
+from gpuops.planner.candidates import Numbers
+from gpuops.planner.training import TrainingSetup
 
 _ONE: tuple[int, ...] = (1,)
 _MANY = tuple(range(2, 4097))
@@ -27,6 +31,7 @@ class Strategy:
     """A strategy: the values that it leaves to each degree, what must change in the model, and what else to know.
 
     ``training`` is False for systems that only run inference; ``one_node`` is True where it cannot leave a node.
+    ``one_process`` is True for DP, whose only process drives all GPUs.
     """
 
     name: str
@@ -36,11 +41,20 @@ class Strategy:
     note: str = ""
     training: bool = True
     one_node: bool = False
+    one_process: bool = False
+
+    def applied_to(self, training: TrainingSetup, nodes: int) -> TrainingSetup:
+        """Return ``training`` as this strategy does it; raise `LayoutError` for inference, or too many ``nodes``."""
+        if not self.training:
+            raise LayoutError(f"{self.name} runs inference only; choose a strategy that trains")
+        if self.one_node and nodes > 1:
+            raise LayoutError(f"--strategy: {self.name} stays on one node, and there are {nodes}; use DDP")
+        return replace(training, one_process=self.one_process)
 
 
 STRATEGIES: tuple[Strategy, ...] = (
     Strategy(
-        "DP", ("dataparallel",), {**_DATA_ONLY, **_ON_GPU, "zero": (0,)}, one_node=True,
+        "DP", ("dataparallel",), {**_DATA_ONLY, **_ON_GPU, "zero": (0,)}, one_node=True, one_process=True,
         note="one process with a thread a GPU, and five exchanges a batch through GPU 0",
     ),
     Strategy(
@@ -171,22 +185,19 @@ def split(shape: tuple[int, ...], axis: int, parts: int) -> tuple[int, ...]:
     return (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :])
 
 
-def exchange_bytes(strategy: str, gradient_bytes: float, output_bytes: float, gpus: int) -> dict[str, float]:
+def exchange_bytes(strategy: str, gradient_bytes: Numbers, output_bytes: Numbers, gpus: Numbers) -> dict[str, Numbers]:
     """Return what goes through the busiest GPU for each batch, by exchange: one for DDP, five for DP (R12).
 
     DP's GPU 0 sends inputs (which are small), the whole model, and the losses' gradients, and receives outputs and
-    gradients. DDP's ring moves 2·(n-1)/n of the gradients.
+    gradients. PyTorch broadcasts the model and reduces gradients with NCCL, so they pass each GPU once, however many
+    there are; outputs, and their gradients, are a copy for each other GPU. DDP's ring moves 2·(n-1)/n of the gradients.
     """
     others = gpus - 1
     if strategy_named(strategy).name == "DDP":
         return {"gradients": 2 * others / gpus * gradient_bytes}
-    return {
-        "inputs": 0.0,
-        "model": others * gradient_bytes,
-        "outputs": others * output_bytes,
-        "losses": others * output_bytes,
-        "gradients": others * gradient_bytes,
-    }
+    whole = np.where(others > 0, gradient_bytes, 0.0)
+    outputs = others * output_bytes
+    return {"inputs": 0 * outputs, "model": whole, "outputs": outputs, "losses": outputs, "gradients": whole}
 
 
 def zero_shards(layers: Mapping[str, Sequence[str]], gpus: int) -> list[dict[str, tuple[str, ...]]]:

@@ -69,6 +69,16 @@ def test_a_strategy_narrows_the_search():
         assert (layout.zero, layout.tp, layout.pp) == (3, 1, 1)
 
 
+def test_dp_is_priced_with_its_own_exchanges_and_refused_on_two_nodes():
+    job = ("--params", "params=1B", "--cluster", "1xhgx-h100", "--gbs", "64", "--seq", "1024", "--top", "1", "--json")
+    dp, ddp = (json.loads(run(*job, "--strategy", name).stdout) for name in ("DP", "DDP"))
+    assert (dp["training"]["one_process"], ddp["training"]["one_process"]) == (True, False)
+    times = [each["layouts"][0]["seconds"]["data_parallel"] for each in (dp, ddp)]
+    assert times[0] > 3 * times[1]
+    message = refused("--params", "1B", "--cluster", "2xhgx-h100", "--strategy", "dataparallel")
+    assert message == "--strategy: DP stays on one node, and there are 2; use DDP"
+
+
 def test_a_saved_plan_is_what_place_takes(tmp_path):
     run("--model", "config.json", "--cluster", "1xhgx-h100", "--save", "layout.yml")
     saved = (tmp_path / "layout.yml").read_text()
