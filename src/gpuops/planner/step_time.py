@@ -13,8 +13,8 @@ import numpy as np
 from gpuops.planner.candidates import Candidates, Flags, Numbers
 from gpuops.planner.constants import Constants
 from gpuops.planner.hardware import ClusterSpec
-from gpuops.planner.memory import local_parameters, stage_layers
 from gpuops.planner.model import TransformerSpec
+from gpuops.planner.stages import most_parameters, stage_layers
 from gpuops.planner.strategies import exchange_bytes
 from gpuops.planner.training import TrainingSetup
 
@@ -134,9 +134,7 @@ def step_time(
     }
     each_layer = sum(layer.values())
     logits = _logits(x)
-    # layers that do not divide leave fewer of them to the last stage, which has the logits
-    surplus = np.maximum(x.layers - model.blocks / c.pp, 0) * each_layer
-    logits = np.maximum(logits - np.where(c.pp > 1, surplus, 0.0), 0.0)
+    logits = np.maximum(logits - _fewer_layers_at_the_end(x) * each_layer, 0.0)
     stage = x.layers * each_layer + logits
     waiting = (c.pp - 1) / c.vpp
     data, wait = _data_parallel(x, stage)
@@ -151,6 +149,19 @@ def step_time(
         "fixed": np.full(len(c), constants.fixed_ms / 1e3),
     }
     return StepTime(**{name: constants.scale * causes[name] for name in CAUSES})
+
+
+def _fewer_layers_at_the_end(x: _Inputs) -> Numbers:
+    """Return how many layers less than the fullest stage the last one has, which also has the logits.
+
+    Megatron-LM counts them as a layer. How other frameworks shared layers that do not divide is seldom published, so
+    there the last stage has as many as the mean.
+    """
+    last = stage_layers(x.model, x.c, "last")
+    mean = np.where(x.c.pp > 1, x.model.blocks / x.c.pp, x.layers)
+    return np.asarray(
+        np.maximum(x.layers - (np.minimum(last, mean) if x.training.framework == "megatron" else mean), 0)
+    )
 
 
 def _rate(x: _Inputs, units: Numbers, tokens: Numbers, half: float | Numbers, *, low_precision: bool = True) -> Numbers:
@@ -263,7 +274,7 @@ def _p2p(x: _Inputs) -> Numbers:
 def _data_parallel(x: _Inputs, stage: Numbers) -> tuple[Numbers, Numbers]:
     """Return exposed seconds of reducing gradients once a step, and of what ZeRO 3 or DP do for every micro-batch."""
     c, k, replicas = x.c, x.k, x.c.dp * x.c.cp
-    dense, experts = local_parameters(x.model, c, is_last=False)
+    dense, experts = most_parameters(x.model, c)
     inner = c.tp.astype(np.float64)
     bandwidth, ratio = x.busbw(replicas, inner), (replicas - 1) / replicas
     gradient = 4.0 if x.training.fp32_gradients else 2.0
@@ -294,7 +305,7 @@ def _overlaps(x: _Inputs, ranks: Numbers) -> Flags:
     it, more than 0.5 GB of gradients take over PCIe; so nothing was hidden (Hugging Face, "Efficient training on
     multiple GPUs").
     """
-    return x.training.dp_overlap & (x.cluster.has_nvlink | (ranks > x.cluster.reach))
+    return np.asarray(x.training.dp_overlap & (x.cluster.has_nvlink | (ranks > x.cluster.reach)))
 
 
 def _reduces_each_micro_batch(c: Candidates) -> Flags:
@@ -303,7 +314,7 @@ def _reduces_each_micro_batch(c: Candidates) -> Flags:
     So do DeepSpeed (``partition_gradients``), FSDP2 and Megatron-FSDP. With a pipeline, those who publish ZeRO 2
     (MegaScale, torchtitan, Llama 3) keep whole gradients up to the last micro-batch.
     """
-    return (c.zero == 2) & (c.pp == 1)
+    return np.asarray((c.zero == 2) & (c.pp == 1))
 
 
 def _one_process(x: _Inputs, model_bytes: Numbers, bandwidth: Numbers) -> Numbers:
@@ -313,12 +324,13 @@ def _one_process(x: _Inputs, model_bytes: Numbers, bandwidth: Numbers) -> Number
     """
     outputs = 2.0 * x.tokens * x.model.vocab
     exchanges = exchange_bytes("DP", model_bytes, outputs, x.c.dp)
-    return sum(exchanges.values()) / bandwidth + len(exchanges) * x.latency(x.c.dp, np.ones(len(x.c)))
+    latency = len(exchanges) * x.latency(x.c.dp, np.ones(len(x.c)))
+    return np.asarray(sum(exchanges.values()) / bandwidth + latency)
 
 
 def _optimizer(x: _Inputs) -> Numbers:
     c = x.c
-    dense, experts = local_parameters(x.model, c, is_last=False)
+    dense, experts = most_parameters(x.model, c)
     replicas = np.where(c.zero >= 1, c.dp * c.cp, 1)
     parameters = dense / replicas + experts / np.maximum(replicas / c.ep, 1)
     on_gpu = x.seconds_in_memory(x.k.optimizer_bytes * parameters)

@@ -9,10 +9,11 @@ from gpuops.errors import LayoutError
 from gpuops.layout import Layout
 from gpuops.planner.candidates import Candidates
 from gpuops.planner.hardware import from_catalogue
+from gpuops.planner.layout_space import candidates
 from gpuops.planner.model import from_sizes
 from gpuops.planner.model_config import read_config
 from gpuops.planner.rules import RULES, Situation, keeps, rules_for, situation
-from gpuops.planner.search import candidates, search, ways_out
+from gpuops.planner.search import search, ways_out
 from gpuops.planner.strategies import STRATEGIES, exchange_bytes, split, strategy_named
 from gpuops.planner.training import TrainingSetup
 
