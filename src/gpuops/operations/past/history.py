@@ -48,14 +48,15 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
         before, after = _chosen(runs, sorted(numbers))
         old, new = (runs.visits_of(run.number, figures=False) for run in (before, after))
         moved = runs.parts_that_came(before.number, after.number)
-        return compare(before, after, (old, new), runs.findings_between(before.number, after.number), moved)
+        findings = runs.findings_between(before.number, after.number)
+        return compare(before, after, (old, new), findings, runs.last_result, moved)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
     chosen = [_run(runs, number) for number in numbers]
     if len(chosen) == 2:
         return chosen[0], chosen[1]
-    latest = next((run for run in runs.runs(1000) if run.verb == (chosen[0].verb if chosen else "validate")), None)
+    latest = runs.latest(chosen[0].verb if chosen else "validate")
     if latest is None:
         raise InputError(f"no validation is kept yet; to save one: {propose('validate')}")
     before = chosen[0] if chosen else runs.previous(latest.number, latest.verb)
@@ -84,7 +85,7 @@ def why(path: Path, node: str) -> Explanation:
         if not events and node not in watched:
             raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list()}')
         findings, parts = runs.findings(node), tuple(runs.parts_of(node))
-        visits = runs.visits(node, LATEST_VISITS)
+        visits = runs.visits(node, LATEST_VISITS, figures=False)
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes and not _passed(f, visits)]
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
     return Explanation(
