@@ -25,6 +25,12 @@ from gpuops.store.records import (
 FAILING = "fail"
 Points = Sequence[tuple[dt.datetime, float]]
 """A figure over time."""
+READINGS = (
+    *("temperature_celsius", "memory_temperature_celsius", "power_draw_watts", "graphics_mhz"),
+    *("memory_total_mib", "memory_used_mib"),
+)
+"""Figures of a GPU that are no counters."""
+_OTHER_READINGS = ("used_percent", "gb_per_s")
 _DAY = 86400.0
 _Z = 1.959964
 """Standard normal quantile of a two-sided interval of 95 percent."""
@@ -265,3 +271,8 @@ def series(visits: Iterable[KeptVisit], prefix: str = "") -> dict[str, list[tupl
             if name.startswith(prefix):
                 found.setdefault(name, []).append((visit.at, value))
     return found
+
+
+def is_counter(name: str) -> bool:
+    """Return whether a figure counts events; any other is a reading, which may fall."""
+    return not name.endswith((*READINGS, *_OTHER_READINGS))

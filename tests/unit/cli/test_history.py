@@ -4,16 +4,20 @@ import csv
 import io
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 from tests.program import run_gpuops
-from tests.unit.test_store_runs import finding, gpu, record, visit
+from tests.unit.test_store_runs import BEGAN, finding, gpu, record, shared_by, visit
 
 from gpuops.report.page import Page
+from gpuops.report.past.changes import lines
 from gpuops.report.past.history import fleet_lines, sparkline, to_csv
 from gpuops.report.past.wording import format_days
+from gpuops.results.health import Report, Run
 from gpuops.results.history import FailureRecord, FleetHistory
 from gpuops.store import Runs
 from gpuops.store.records import FLEET, SeenLink, SeenPart, Visit
@@ -63,6 +67,29 @@ def test_text_fits_80_columns_and_has_no_control_characters(project, name):
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["run-diff", "node-history", "kept-run", "runs", "why"])
+def test_what_only_asking_nodes_needs_is_not_loaded(project, name):
+    code = f"import sys; sys.argv[1:] = {CALLS[name]}\nfrom gpuops.cli import program\n"
+    code += "program(standalone_mode=False); print(*sys.modules)"
+    (project / "gpuops.yml").write_text("inventory: prod.yml\n")
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+    loaded = {*done.stdout.splitlines()[-1].split()}
+    assert "gpuops.store.runs" in loaded
+    asking = {"workspace", "nodes", "facts", "judging", "transport", "catalogue", "inventory.inventory"}
+    assert not loaded & {*(f"gpuops.{module}" for module in asking), "concurrent.futures", "jinja2", "numpy"}
+
+
+def test_the_report_names_the_nodes_that_join_a_finding_of_the_fleet(tmp_path):
+    path = tmp_path / "state.db"
+    with Runs(path) as runs:
+        for hours, nodes in enumerate((("n1", "n2", "n3"), ("n1", "n2", "n3", "n4"))):
+            _, changes = runs.save(record(hours, **shared_by(*nodes)))
+    told = [line.strip() for line in lines(changes, 2, Page())]
+    assert told[1] == "new       n4 fleet ib-ports"
+    report = Report(Run("0", BEGAN, "prod.yml", "quick", 1.0), (), changes=changes)
+    assert report.conclusion("new") == "failed"
 
 
 def test_what_is_the_same_on_many_nodes_is_said_once(tmp_path):

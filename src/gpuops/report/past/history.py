@@ -12,7 +12,6 @@ from gpuops.errors import format_count
 from gpuops.proposal import propose
 from gpuops.report.page import Page, clean, fold
 from gpuops.report.past.wording import format_days, format_parts, format_time, format_times, name_kind
-from gpuops.results.figures import is_counter
 from gpuops.results.history import (
     FailureRecord,
     FleetHistory,
@@ -23,6 +22,7 @@ from gpuops.results.history import (
     Points,
     RunDetails,
     RunDiff,
+    is_counter,
     series,
 )
 from gpuops.store.records import KeptFinding, KeptPart, KeptRun
