@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from gpuops.inventory.host import GpuCable, Host, Port, Power, Psu
     from gpuops.inventory.inventory import Inventory
     from gpuops.inventory.sources import find
-    from gpuops.inventory.ssh_options import ssh_options
 
-__all__ = ["Bmc", "GpuCable", "Group", "Host", "Inventory", "Port", "Power", "Psu", "find", "ssh_options"]
+__all__ = ["Bmc", "GpuCable", "Group", "Host", "Inventory", "Port", "Power", "Psu", "find"]
 
 _HOMES = {
     "Bmc": "bmc",
@@ -24,7 +23,6 @@ _HOMES = {
     **dict.fromkeys(("GpuCable", "Host", "Port", "Power", "Psu"), "host"),
     "Inventory": "inventory",
     "find": "sources",
-    "ssh_options": "ssh_options",
 }
 
 

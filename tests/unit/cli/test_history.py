@@ -225,6 +225,17 @@ def test_wrong_words_are_one_sentence(project, words, sentence):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("why", "n1"), ("history", "n1"), ("history", "gpu", "A"), ("diff",), ("diff", "1"), ("runs", "show", "1")],
+)
+def test_an_empty_store_says_how_to_fill_it(tmp_path, words):
+    (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
+    done = run_gpuops(*words, "-i", "prod.yml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith("is kept yet; to save one: gpuops validate -i prod.yml\n")
+
+
 def test_without_a_store_nothing_is_made(tmp_path):
     (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
     done = run_gpuops("history", "-i", "prod.yml", cwd=tmp_path)

@@ -70,11 +70,15 @@ def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
 def _run(runs: Runs, number: int) -> KeptRun:
     run = runs.run(number)
     if run is None:
-        raise InputError(f"no run {number} in the store; to list them: {propose('runs', 'list')}")
+        to_list = f"; to list them: {propose('runs', 'list')}" if runs.count() else _to_list(runs)
+        raise InputError(f"no run {number} in the store{to_list}")
     return run
 
 
-def _to_list() -> str:
+def _to_list(runs: Runs) -> str:
+    """Return what to do about a node or part that the store does not have."""
+    if not runs.count():
+        return f"; no run is kept yet; to save one: {propose('validate')}"
     return f"; to list nodes and parts that failed: {propose('history')}"
 
 
@@ -83,7 +87,7 @@ def why(path: Path, node: str) -> Explanation:
     with Store(path, create=False) as store, Runs(path, create=False) as runs:
         events, watched, known = store.history(node), runs.watched(), store.latest_by_node()
         if not events and node not in watched:
-            raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list()}')
+            raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list(runs)}')
         findings, parts = runs.findings(node), tuple(runs.parts_of(node))
         visits = runs.visits(node, LATEST_VISITS, figures=False)
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes and not _passed(f, visits)]
@@ -130,7 +134,7 @@ def of_node(path: Path, node: str) -> NodeHistory:
     with Runs(path, create=False) as runs:
         watched = runs.watched()
         if node not in watched:
-            raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list()}')
+            raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list(runs)}')
         visits = tuple(runs.visits(node, LATEST_VISITS))
         shared = [finding for finding in runs.findings(FLEET) if node in finding.nodes]
         return NodeHistory(node, (*runs.findings(node), *shared), tuple(runs.parts_of(node)), visits)
@@ -141,7 +145,7 @@ def of_part(path: Path, serial: str) -> PartHistory:
     with Runs(path, create=False) as runs:
         slots = tuple(runs.parts(serial))
         if not slots:
-            raise InputError(f'no part with the serial number "{serial}" was seen{_to_list()}')
+            raise InputError(f'no part with the serial number "{serial}" was seen{_to_list(runs)}')
         findings = tuple(_findings_on(runs, slots))
         figures: dict[str, list[tuple[dt.datetime, float]]] = {}
         for slot in slots:
