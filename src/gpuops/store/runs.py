@@ -248,10 +248,10 @@ class Runs(Database):
         summaries = [summary for number in numbers for summary in self._summaries("WHERE number = ?", number)]
         return {summary.number: summary.level for summary in summaries}
 
-    def latest_visits(self, nodes: Iterable[str], verb: str) -> dict[str, KeptVisit]:
-        """Return the latest visit of each node by runs of ``verb``."""
+    def latest_visits(self, nodes: Iterable[str], verb: str, *, figures: bool = True) -> dict[str, KeptVisit]:
+        """Return the latest visit of each node by runs of ``verb``; see `visits_of` for ``figures``."""
         latest = "WHERE v.node = ? AND r.verb = ? ORDER BY v.record DESC LIMIT 1"
-        return {node: visit for name in nodes for node, visit in self._visits(latest, name, verb)}
+        return {node: visit for name in nodes for node, visit in self._visits(latest, name, verb, figures=figures)}
 
     def findings(self, node: str | None = None, *, is_open: bool = False) -> list[KeptFinding]:
         """Return the findings on one node, or on all, the oldest first."""

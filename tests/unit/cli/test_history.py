@@ -92,6 +92,20 @@ def test_the_report_names_the_nodes_that_join_a_finding_of_the_fleet(tmp_path):
     assert report.conclusion("new") == "failed"
 
 
+def test_a_finding_of_the_fleet_is_told_of_the_nodes_and_runs_that_had_it(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(0, **shared_by()))
+        runs.save(record(1, **shared_by("n1", "n2", "n3")))
+        runs.save(record(2, **shared_by("n1", "n2", "n3", "n4")))
+    first, last = (text(tmp_path, "runs", "show", number) for number in "23")
+    assert "isolate n[1-3] fleet ib-ports: fell off the bus (in run 3)" in first
+    assert last.endswith("isolate n[1-4] fleet ib-ports: fell off the bus")
+    for words in (("why",), ("history",)):
+        assert "(2 runs in 1.0 h)" in text(tmp_path, *words, "n3")
+        assert "(1 run)" in text(tmp_path, *words, "n4")
+
+
 def test_what_is_the_same_on_many_nodes_is_said_once(tmp_path):
     (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
     names = [f"n{number}" for number in range(1, 41)]
@@ -161,7 +175,7 @@ def test_a_node_that_never_answered_is_not_said_to_have_never_failed(tmp_path):
     with Runs(tmp_path / ".gpuops" / "state.db") as runs:
         runs.save(record(n1=visit(), n2=refused, n3=Visit("unknown", boot="b1")))
         runs.save(record(1, verb="preflight", n2=Visit("fail", "reach: refused")))
-    assert "2 runs of 3 nodes; 2 never failed; never reached: n2" in text(tmp_path, "history")
+    assert "2 runs of 3 nodes; 2 without a failure of their own; never reached: n2" in text(tmp_path, "history")
     shown = run_gpuops("history", "-i", "prod.yml", "--json", cwd=tmp_path).stdout
     assert json.loads(shown)["never_reached"] == ["n2"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpuops.errors import InputError, did_you_mean
@@ -23,7 +24,7 @@ from gpuops.results.history import (
     series,
 )
 from gpuops.store import Runs, Store
-from gpuops.store.records import FLEET, KeptFinding, KeptPart, KeptRun, KeptVisit
+from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Visit
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
@@ -34,9 +35,19 @@ def of_run(path: Path, number: int) -> RunDetails:
     """Return one run; raise `InputError` if there is none of this number."""
     with Runs(path, create=False) as runs:
         run, visits = _run(runs, number), runs.visits_of(number)
-        findings = runs.findings_by_number(n for visit in visits.values() for n in visit.findings)
+        found = list(runs.findings_by_number(n for visit in visits.values() for n in visit.findings).values())
     nodes = {node: kept.visit for node, kept in visits.items() if node != FLEET}
-    return RunDetails(run, nodes, tuple(findings.values()))
+    return RunDetails(run, nodes, tuple(_in_run(finding, found, nodes) for finding in found))
+
+
+def _in_run(finding: KeptFinding, found: Iterable[KeptFinding], visits: Mapping[str, Visit]) -> KeptFinding:
+    """Return the finding with the nodes that shared it in a run; its words, of its last run, may count others."""
+    check = finding.key.check
+    showing = tuple(n for n, visit in visits.items() if visit.checks.get(check, "").startswith(SHARED))
+    shared = [each for each in found if (each.key.node, each.key.check) == (FLEET, check)]
+    if shared != [finding] or not showing or {*showing} == {*finding.nodes}:
+        return finding
+    return replace(finding, nodes=showing, message=f"{finding.message} (in run {finding.last_run})")
 
 
 def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
@@ -91,6 +102,7 @@ def why(path: Path, node: str) -> Explanation:
         findings, parts = runs.findings(node), tuple(runs.parts_of(node))
         visits = runs.visits(node, LATEST_VISITS, figures=False)
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes and not _passed(f, visits)]
+        shared = [_on_node(finding, visits) for finding in shared]
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
     return Explanation(
         node,
@@ -108,6 +120,15 @@ def _passed(finding: KeptFinding, visits: Iterable[KeptVisit]) -> bool:
     """Return True if the finding's check passed on the node of ``visits`` since others were found to share it."""
     check = finding.key.check
     return any(visit.run > finding.last_run and visit.visit.checks.get(check) == "pass" for visit in visits)
+
+
+def _on_node(finding: KeptFinding, visits: Sequence[KeptVisit]) -> KeptFinding:
+    """Return a finding that nodes share with the runs of ``visits``, all of one node, in which that node showed it."""
+    check, since = finding.key.check, finding.first_run
+    showing = [v for v in visits if v.run >= since and v.visit.checks.get(check, "").startswith(SHARED)]
+    if not showing or showing[0] is visits[0]:  # it may be older than these visits
+        return finding
+    return replace(finding, first_run=showing[0].run, first_at=showing[0].at, times=len(showing))
 
 
 def _failures(runs: Runs, serial: str) -> int:
@@ -136,7 +157,7 @@ def of_node(path: Path, node: str) -> NodeHistory:
         if node not in watched:
             raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list(runs)}')
         visits = tuple(runs.visits(node, LATEST_VISITS))
-        shared = [finding for finding in runs.findings(FLEET) if node in finding.nodes]
+        shared = [_on_node(finding, visits) for finding in runs.findings(FLEET) if node in finding.nodes]
         return NodeHistory(node, (*runs.findings(node), *shared), tuple(runs.parts_of(node)), visits)
 
 

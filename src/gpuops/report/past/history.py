@@ -105,7 +105,7 @@ def fleet_lines(history: FleetHistory, page: Page) -> Iterator[str]:
     healthy = sum(not record.failures and record.name not in history.never_reached for record in history.nodes)
     unseen = f"; never reached: {fold(history.never_reached)}" if history.never_reached else ""
     counts = f"{format_count(history.runs, 'run')} of {format_count(len(history.nodes), 'node')}"
-    yield from page.labelled("", f"{counts}; {healthy} never failed{unseen}", 0)
+    yield from page.labelled("", f"{counts}; {healthy} without a failure of their own{unseen}", 0)
     for title, records in (("node", failed), ("part", history.parts)):
         if records:
             yield ""
