@@ -42,8 +42,8 @@ def local_parameters(model: TransformerSpec, c: Candidates, stage: Stage = "firs
     dense, experts = layer_parameters(model)
     layers, ends = stage_layers(model, c, stage), model.parameters()
     output = ends["output"] or model.vocab * model.hidden
-    outside = {"first": ends["embeddings"], "second": 0, "last": output}[stage]
-    outside = np.where(c.pp == 1, ends["embeddings"] + ends["output"], outside)
+    own = {"first": ends["embeddings"], "second": 0, "last": output}[stage]
+    outside = np.where(c.pp == 1, ends["embeddings"] + ends["output"], own)
     return (layers * dense + outside) / c.tp, layers * experts / (c.ep * c.tp)
 
 

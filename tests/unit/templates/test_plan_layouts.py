@@ -22,7 +22,8 @@ EXPERTS = read_config(
     {"model_type": "mixtral", "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,
      "intermediate_size": 1024, "vocab_size": 1000, "num_local_experts": 4, "num_experts_per_tok": 2}, "experts"
 )  # fmt: skip
-JOB = Job("train.py", ("--num-experts", "4", "--use-flash-attn-v2"), "train", 29500)
+WORDS = {"megatron-deepspeed": ("--num-experts", "4", "--use-flash-attn-v2")}
+"""What a script must be started with by a target for some of its layouts."""
 GPUS = 4
 TRAINING = [strategy for strategy in STRATEGIES if strategy.training and strategy.name != "FlexFlow"]
 
@@ -59,9 +60,10 @@ def refusal(name, layout, model):
     target = find_target(name)
     broken = [v.reason for v in rule_violations(layout, gpus_per_domain=GPUS, engine=target.engine, model=model)
               if not (v.warning or v.forceable)]  # fmt: skip
+    job = Job("train.py", WORDS.get(name, ()), "train", 29500)
     order = target.orders[0] if target.orders else layout.order
     try:
-        render(target, placed(type(layout)(**{**vars(layout), "order": order})), JOB, model)
+        render(target, placed(type(layout)(**{**vars(layout), "order": order})), job, model)
     except TemplateError as error:
         broken.append(str(error))
     return "; ".join(broken)
