@@ -46,6 +46,7 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
             {
                 "name": node.name,
                 "script": script_of(target, node.name),
+                "environment": {own.name: value for own in job.env if (value := own.on(node.name)) is not None},
                 "ranks": [
                     {
                         "rank": rank.rank,
