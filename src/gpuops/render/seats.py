@@ -42,6 +42,7 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "queue": job.queue,
         "command": [job.script, *job.args],
         "start": start,
+        "replaced": list(placement.replaced),
         "nodes": [
             {
                 "name": node.name,
