@@ -362,9 +362,28 @@ def test_only_the_head_of_a_large_file_is_read(node, tmp_path):
 
 def test_a_file_that_blocks_costs_its_own_question_only(node, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    stuck, fine = node.batch([Files((f"{tmp_path}/pipe",), timeout_seconds=0.3), Files(("/proc/sys/kernel/ostype",))])
-    assert stuck.timed_out
-    assert read_files(fine.out) == {"/proc/sys/kernel/ostype": "Linux\n"}
+    (tmp_path / "plain").write_text("\n7\n")
+    pipe, plain, kind = f"{tmp_path}/pipe", f"{tmp_path}/plain", "/proc/sys/kernel/ostype"
+    before, stuck, fine = node.batch([Files((plain,)), Files((plain, pipe), timeout_seconds=0.3), Files((kind,))])
+    assert (stuck.timed_out, stuck.out) == (True, "")
+    assert read_files(before.out) == {plain: "\n7\n"}
+    assert read_files(fine.out) == {kind: "Linux\n"}
+
+
+def test_a_question_about_too_much_costs_no_other_one_its_answer(node, tmp_path, monkeypatch):
+    monkeypatch.setattr(agent, "OUTPUT_CAP_BYTES", 100_000)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name * 60_000)
+    small, large = [Files((f"{tmp_path}/{pattern}",)) for pattern in ("a", "*")]
+    first, second, third = node.batch([small, large, small])
+    assert (first.truncated, second.truncated, third.truncated) == (False, True, False)
+    assert read_files(first.out) == read_files(third.out) == {f"{tmp_path}/a": "a" * 60_000}
+
+
+def test_files_of_many_questions_are_read_by_one_process(node):
+    before, *_, after = node.batch([Files(("/proc/self/status",), timeout_seconds=n) for n in range(1, 20)])
+    pids = [read_files(answer.out)["/proc/self/status"].split("Pid:")[1].split()[0] for answer in (before, after)]
+    assert pids[0] == pids[1]
 
 
 def test_an_unreadable_file_is_left_out(user_node, sudo):
