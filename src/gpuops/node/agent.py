@@ -8,7 +8,8 @@ length`` and that many bytes: a zlib stream with, for each question, a line ``st
 out_length err_length`` and the two streams. The state is ``-``, ``sudo-refused``, ``not-asked`` if the same program
 hung before in the same lane, or the kernel's state letter of a process that survives SIGKILL.
 """
-import _signal      # the C part of `signal`, without the cost of its enums
+
+import _signal  # the C part of `signal`, without the cost of its enums
 import os
 import select
 import sys
@@ -19,6 +20,7 @@ AFTER_KILL_SECONDS = 1.0
 AFTER_EXIT_SECONDS = 0.5
 WIDTH = 16
 PIPE_BYTES = 65536
+ENDINGS = (_signal.SIGHUP, _signal.SIGTERM)
 
 
 class Job:
@@ -41,15 +43,43 @@ class Job:
     def start(self, poll, words) -> None:
         self.began = time.monotonic()
         out, err, into = os.pipe(), os.pipe(), os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            child(self, words, into[0], out[1], err[1])
-        for descriptor in (into[0], out[1], err[1]):
+        ends = (into[0], out[1], err[1])
+        if can_spawn(self.question, words):
+            self.spawn(words, ends)
+        else:
+            self.pid = os.fork()
+            if self.pid == 0:
+                child(self, words, ends)
+        for descriptor in ends:
             os.close(descriptor)
         self.stdin = into[1]
         self.streams = {out[0]: "out", err[0]: "err"}
         for descriptor in self.streams:
             poll.register(descriptor, select.POLLIN)
+
+    def spawn(self, words, ends) -> None:
+        """Start the command without a copy of this process, which costs more CPU time than most commands.
+
+        HUP and TERM wait until the watcher knows the process; a SIGKILL in these microseconds leaves it alone.
+        """
+        moves = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(ends)]
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ENDINGS)
+        try:
+            self.pid = os.posix_spawnp(
+                words[0],
+                words,
+                os.environ,
+                file_actions=moves,
+                setsid=True,
+                setsigmask=mask,
+                setsigdef=[_signal.SIGPIPE],  # Python ignores it, and commands must not inherit this
+            )
+            hand_over(WATCHER, b"+%d\n" % self.pid)
+        except OSError as error:
+            self.status, self.ended_at = refusal(words, error), self.began
+            self.texts["err"].append(str(error).encode())
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
     def feed(self, data) -> None:
         """Write the child's whole stdin; if it does not fit into the pipe, fork a process that writes it."""
@@ -79,7 +109,7 @@ class Job:
 
     def kill(self) -> None:
         """Kill the child's process group, once. A child under sudo runs as root: sudo forwards TERM, and can kill."""
-        if self.killed_at is not None:
+        if self.killed_at is not None or self.pid is None:
             return
         self.killed_at = time.monotonic()
         try:
@@ -117,8 +147,9 @@ class Job:
         self.streams = {}
         self.feed(b"")
         if self.killed_at is None:
-            self.kill()     # a daemon may have left processes in the group
-        hand_over(WATCHER, b"-%d\n" % self.pid)
+            self.kill()  # a daemon may have left processes in the group
+        if self.pid is not None:
+            hand_over(WATCHER, b"-%d\n" % self.pid)
 
     def text(self, name) -> bytes:
         return b"".join(self.texts[name])
@@ -148,8 +179,8 @@ class Reader(Job):
             if not newline or len(text) < int(length):
                 break
             job = rest.pop(0)
-            job.status, job.seconds, job.texts["out"] = 0, self.seconds, [text[:int(length)]]
-            text = text[int(length):]
+            job.status, job.seconds, job.texts["out"] = 0, self.seconds, [text[: int(length)]]
+            text = text[int(length) :]
         if len(self.jobs) > 1:
             return [Reader([job]) for job in rest]
         for job in rest:
@@ -181,28 +212,38 @@ def state_of(pid) -> str:
         return "?"
 
 
-def child(job, words, into, out, err) -> None:
+def can_spawn(question, words) -> bool:
+    """Return False for what runs as root, which the watcher must know before it starts, or at another priority."""
+    own = words and words is question["words"] and question["become"] != "always" and not question["lane"]
+    return bool(own) and hasattr(os, "posix_spawnp")  # Python 3.8
+
+
+def child(job, words, ends) -> None:
     """Run the command, or read the files, in a forked child; never return."""
     status = 126
     try:
         os.setsid()
         hand_over(WATCHER, b"+%d\n" % os.getpid())
-        for source, target in ((into, 0), (out, 1), (err, 2)):
+        for target, source in enumerate(ends):
             os.dup2(source, target)
-        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)    # Python ignores it, and commands must not inherit this
+        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)  # Python ignores it, and commands must not inherit this
         if job.lane:
             os.nice(10)
         if words:
             os.execvp(words[0], words)
         send_files([(each.question["globs"], each.question["limit"]) for each in job.jobs], job.jobs[0].question["cap"])
         status = 0
-    except FileNotFoundError:
-        status = 127
     except OSError as error:
-        status = 126 if not words or is_there(words[0]) else 127    # perhaps this user may not enter a folder on PATH
+        status = refusal(words, error)
         os.write(2, str(error).encode())
     finally:
         os._exit(status)
+
+
+def refusal(words, error) -> int:
+    """Return the exit status of a shell that cannot start a command; one may not enter every folder on PATH."""
+    missing = isinstance(error, FileNotFoundError) or words and not is_there(words[0])
+    return 127 if missing else 126
 
 
 def is_there(program) -> bool:
@@ -355,7 +396,7 @@ def become(job, password) -> bool:
     The password is written once, at sudo's own prompt (a random text). The command's stdin is written only after the
     command reports that it is running. So sudo never reads it as a password, and the command never reads a password.
     """
-    if not is_there(b"sudo"):   # the exit status 127 would mean that the command itself is not there
+    if not is_there(b"sudo"):  # the exit status 127 would mean that the command itself is not there
         job.status, job.texts["err"] = 1, [b"sudo: not installed\n"]
         return True
     prompt = "sudo-%s:" % os.urandom(12).hex()
@@ -378,7 +419,7 @@ def become(job, password) -> bool:
     stderr = job.text("err")
     job.texts["err"] = [stderr.replace(prompt.encode(), b"").replace(passed.encode() + b"\n", b"")]
     if not password:
-        return True     # sudo -n cannot lock an account
+        return True  # sudo -n cannot lock an account
     if answered and passed.encode() not in stderr and not job.timed_out:
         job.status, job.texts["err"], job.state = 1, [b"sudo: the password was rejected\n"], "sudo-refused"
     return passed.encode() in stderr
@@ -391,7 +432,7 @@ def answer_sudo_prompt(job, prompt, passed, password, answered) -> bool:
         job.feed(job.question["stdin"])
     elif stderr.count(prompt) > answered:
         if answered:
-            job.feed(b"")   # a second prompt means a wrong password; sudo now reads end of file
+            job.feed(b"")  # a second prompt means a wrong password; sudo now reads end of file
         else:
             hand_over(job.stdin, password + b"\n")
         return True
@@ -401,7 +442,14 @@ def answer_sudo_prompt(job, prompt, passed, password, answered) -> bool:
 def pack(job) -> bytes:
     out, err = job.text("out"), job.text("err")
     head = "%d %.3f %d %d %s %d %d\n" % (
-        job.status, job.seconds, job.timed_out, job.truncated, job.state or "-", len(out), len(err))
+        job.status,
+        job.seconds,
+        job.timed_out,
+        job.truncated,
+        job.state or "-",
+        len(out),
+        len(err),
+    )
     return head.encode() + out + err
 
 
@@ -427,8 +475,8 @@ def reap() -> None:
 
 
 def serve(mark) -> None:
-    for number in (_signal.SIGHUP, _signal.SIGTERM):
-        _signal.signal(number, lambda *_: sys.exit())   # runs the cleanup that ends all jobs
+    for number in ENDINGS:
+        _signal.signal(number, lambda *_: sys.exit())  # runs the cleanup that ends all jobs
     write_all(1, ("\n%s hello\n" % mark).encode())
     stdin = sys.stdin.buffer
     while True:

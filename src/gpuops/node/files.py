@@ -1,4 +1,5 @@
 """Agent on a node: the part that reads its files. It is sent before ``agent.py``, as one program."""
+
 import os
 
 
@@ -65,4 +66,4 @@ def peek(path, limit) -> object:
 
 def write_all(descriptor, data) -> None:
     while data:
-        data = data[os.write(descriptor, data):]
+        data = data[os.write(descriptor, data) :]

@@ -143,6 +143,17 @@ def test_a_command_does_not_inherit_an_ignored_sigpipe(node):
     assert not int(ignored.split()[1], 16) & 1 << 12
 
 
+@pytest.mark.parametrize("how", [{}, {"lane": "nvidia"}], ids=["spawned", "forked"])
+def test_a_command_inherits_no_blocked_signal_and_no_stream_of_another(node, how):
+    answers = node.batch(
+        [sh(f"sleep 0.1; ls /proc/self/fd; grep SigBlk /proc/self/status; : {n}", **how) for n in (1, 2)]
+    )
+    for answer in answers:
+        *descriptors, blocked = answer.out.splitlines()
+        assert descriptors == ["0", "1", "2", "3"]  # ls itself reads the folder as 3
+        assert int(blocked.split()[1], 16) == 0
+
+
 def test_what_hangs_is_killed_with_all_its_children(node, nap):
     answer = node.run(sh(f"sleep {nap} & (sleep {nap} & sleep {nap}); wait", timeout_seconds=0.5))
     assert answer.timed_out
