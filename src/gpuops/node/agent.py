@@ -8,8 +8,7 @@ length`` and that many bytes: a zlib stream with, for each question, a line ``st
 out_length err_length`` and the two streams. The state is ``-``, ``sudo-refused``, ``not-asked`` if the same program
 hung before in the same lane, or the kernel's state letter of a process that survives SIGKILL.
 """
-
-import _signal  # the C part of `signal`, without the cost of its enums
+import _signal      # the C part of `signal`, without the cost of its enums
 import os
 import select
 import sys
@@ -147,7 +146,7 @@ class Job:
         self.streams = {}
         self.feed(b"")
         if self.killed_at is None:
-            self.kill()  # a daemon may have left processes in the group
+            self.kill()     # a daemon may have left processes in the group
         if self.pid is not None:
             hand_over(WATCHER, b"-%d\n" % self.pid)
 
@@ -179,8 +178,8 @@ class Reader(Job):
             if not newline or len(text) < int(length):
                 break
             job = rest.pop(0)
-            job.status, job.seconds, job.texts["out"] = 0, self.seconds, [text[: int(length)]]
-            text = text[int(length) :]
+            job.status, job.seconds, job.texts["out"] = 0, self.seconds, [text[:int(length)]]
+            text = text[int(length):]
         if len(self.jobs) > 1:
             return [Reader([job]) for job in rest]
         for job in rest:
@@ -226,7 +225,7 @@ def child(job, words, ends) -> None:
         hand_over(WATCHER, b"+%d\n" % os.getpid())
         for target, source in enumerate(ends):
             os.dup2(source, target)
-        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)  # Python ignores it, and commands must not inherit this
+        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)    # Python ignores it, and commands must not inherit this
         if job.lane:
             os.nice(10)
         if words:
@@ -396,7 +395,7 @@ def become(job, password) -> bool:
     The password is written once, at sudo's own prompt (a random text). The command's stdin is written only after the
     command reports that it is running. So sudo never reads it as a password, and the command never reads a password.
     """
-    if not is_there(b"sudo"):  # the exit status 127 would mean that the command itself is not there
+    if not is_there(b"sudo"):   # the exit status 127 would mean that the command itself is not there
         job.status, job.texts["err"] = 1, [b"sudo: not installed\n"]
         return True
     prompt = "sudo-%s:" % os.urandom(12).hex()
@@ -419,7 +418,7 @@ def become(job, password) -> bool:
     stderr = job.text("err")
     job.texts["err"] = [stderr.replace(prompt.encode(), b"").replace(passed.encode() + b"\n", b"")]
     if not password:
-        return True  # sudo -n cannot lock an account
+        return True     # sudo -n cannot lock an account
     if answered and passed.encode() not in stderr and not job.timed_out:
         job.status, job.texts["err"], job.state = 1, [b"sudo: the password was rejected\n"], "sudo-refused"
     return passed.encode() in stderr
@@ -432,7 +431,7 @@ def answer_sudo_prompt(job, prompt, passed, password, answered) -> bool:
         job.feed(job.question["stdin"])
     elif stderr.count(prompt) > answered:
         if answered:
-            job.feed(b"")  # a second prompt means a wrong password; sudo now reads end of file
+            job.feed(b"")   # a second prompt means a wrong password; sudo now reads end of file
         else:
             hand_over(job.stdin, password + b"\n")
         return True
@@ -476,7 +475,7 @@ def reap() -> None:
 
 def serve(mark) -> None:
     for number in ENDINGS:
-        _signal.signal(number, lambda *_: sys.exit())  # runs the cleanup that ends all jobs
+        _signal.signal(number, lambda *_: sys.exit())   # runs the cleanup that ends all jobs
     write_all(1, ("\n%s hello\n" % mark).encode())
     stdin = sys.stdin.buffer
     while True:

@@ -1,5 +1,4 @@
 """Agent on a node: the part that reads its files. It is sent before ``agent.py``, as one program."""
-
 import os
 
 
@@ -66,4 +65,4 @@ def peek(path, limit) -> object:
 
 def write_all(descriptor, data) -> None:
     while data:
-        data = data[os.write(descriptor, data) :]
+        data = data[os.write(descriptor, data):]

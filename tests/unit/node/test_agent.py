@@ -201,6 +201,12 @@ def test_a_lane_runs_one_after_another_and_politely_and_others_side_by_side(node
     assert log.read_text().split()[:3] == ["begin"] * 3
 
 
+def test_a_command_of_a_lane_sees_exactly_its_words(node):
+    words = ("$HOME", "a b", "*", "'", "")
+    answer = node.run(Command(("printf", "%s|", *words), lane="nvidia"))
+    assert answer.out == "".join(f"{word}|" for word in words)
+
+
 def test_a_program_that_hangs_is_not_asked_again_in_its_lane(node):
     hung = [Command(("sleep", f"60.{n}"), timeout_seconds=0.5, lane="nvidia") for n in range(3)]
     others = [Command(("echo", "hi"), lane="nvidia"), Command(("sleep", "0.01"), timeout_seconds=20)]
@@ -425,13 +431,14 @@ def test_nothing_is_left_in_the_home_or_the_temporary_folder(open_node, tmp_path
     assert [path.name for path in (tmp_path / "put").iterdir()] == ["file"]
 
 
-def test_jobs_end_when_the_agent_is_killed(fresh_node, nap):
+@pytest.mark.parametrize("lane", [pytest.param("", id="spawned"), pytest.param("nvidia", id="forked")])
+def test_jobs_end_when_the_agent_is_killed(fresh_node, nap, lane):
     pid = int(fresh_node.run(sh("echo $PPID")).out)
     began = threading.Event()
 
     def run():
         with pytest.raises(LostError):
-            fresh_node.run(sh(f"sleep {nap} & sleep {nap}", timeout_seconds=60))
+            fresh_node.run(sh(f"sleep {nap} & sleep {nap}", timeout_seconds=60, lane=lane))
         began.set()
 
     thread = threading.Thread(target=run)
