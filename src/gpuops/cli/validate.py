@@ -50,7 +50,7 @@ def command(
     from gpuops.cli._common.terminal import page
     from gpuops.reasons import exit_code
     from gpuops.report import formats_of, publish
-    from gpuops.report.output import save_facts
+    from gpuops.report.answers import save_facts
 
     form = "json" if as_json else form
     formats = formats_of(form, paths)  # a wrong one is reported before any node is asked
