@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from gpuops.profile import Profile
     from gpuops.reasons import Conclusion, Excluded, Objection
     from gpuops.render import Launch
-    from gpuops.report.output import save_facts
+    from gpuops.report.answers import save_facts
     from gpuops.requests import (
         AdmitRequest,
         DrainRequest,
@@ -345,7 +345,7 @@ _HOMES = {
     "check": "judging",
     "fill_template": "playbook.templating",
     "read_files": "shell",
-    "save_facts": "report.output",
+    "save_facts": "report.answers",
     "simulate": "operations.simulate",
     "simulate_program": "operations.simulate.program",
     "task": "playbook.task",

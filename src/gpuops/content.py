@@ -7,7 +7,6 @@ content: content is code, so a file that happens to be in the current directory 
 
 from __future__ import annotations
 
-import importlib.resources
 import importlib.util
 import os
 import shlex
@@ -44,8 +43,9 @@ class ContentFile:
 
 def builtin(kind: str) -> Path:
     """Return the directory of ``kind`` that ships with gpuops: inside the wheel, or at the root of a checkout."""
-    shipped = Path(str(importlib.resources.files("gpuops"))) / "content" / kind
-    return shipped if shipped.is_dir() else Path(__file__).resolve().parents[2] / kind
+    here = Path(__file__)
+    shipped = here.with_name("content") / kind
+    return shipped if shipped.is_dir() else here.resolve().parents[2] / kind
 
 
 class ByName(Mapping[str, T]):

@@ -44,7 +44,7 @@ from gpuops.report.playbook import record_lines
 from gpuops.report.values import lines, whole
 from gpuops.results.plain import plain
 from gpuops.secret import Secret, redact
-from gpuops.workspace import configured_inventory
+from gpuops.store.place import configured_inventory
 
 _OF_EACH_GPU = {
     "power": ("Power draw and power limits of every GPU.", (

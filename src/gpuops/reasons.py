@@ -1,4 +1,4 @@
-"""Reasons as types: why a host is excluded, why a node is held back, and the resulting exit code.
+"""Reasons as types: why a host is excluded, why a node is held back, how severe a fault is, and the exit code.
 
 Sentences are for people only: editing one never changes what a program decides.
 """
@@ -31,6 +31,12 @@ ExclusionKind = Literal[
 ON_PURPOSE: frozenset[ExclusionKind] = frozenset({"busy", "unproved", "leased", "unhealthy"})
 """Kinds of hosts that gpuops skips by design; hosts of the other kinds could not be assessed or are faulty."""
 
+Severity = Literal["info", "warn", "fail", "reset", "reboot", "isolate", "rma"]
+SEVERITIES: tuple[Severity, ...] = ("info", "warn", "fail", "reset", "reboot", "isolate", "rma")
+"""From mild to severe. ``info`` and ``warn`` do not fail the node; the others do, and name the repair that it needs.
+
+``isolate`` takes the node out of use for an inspection, ``rma`` returns the part to its maker.
+"""
 Conclusion = Literal["ok", "failed", "incomplete", "locked", "interrupted"]
 EXIT_CODES: dict[Conclusion, int] = {"ok": 0, "failed": 1, "incomplete": 3, "locked": 4, "interrupted": 130}
 EXIT_MEANINGS = {

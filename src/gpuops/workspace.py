@@ -13,35 +13,15 @@ from gpuops.catalogue import Catalogue
 from gpuops.errors import PatternError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
-from gpuops.inventory.inventory import find, names_hosts
 from gpuops.judging import Waiver
 from gpuops.lifecycle.claims import Claims
 from gpuops.nodes import Nodes, this_machine
-from gpuops.project import Project, placed, shortest
+from gpuops.project import Project
 from gpuops.store import Store
 from gpuops.transport.local import open_local
 
 if TYPE_CHECKING:
     from gpuops.lifecycle.scheduler import ProjectScheduler
-
-VARIABLE = "GPUOPS_INVENTORY"
-"""The variable of the environment that names an inventory."""
-
-
-def configured_inventory(settings: Project, environment: Mapping[str, str]) -> str:
-    """Return the inventory that GPUOPS_INVENTORY or gpuops.yml names, as a path from here; empty if neither does."""
-    name, folder = settings.inventory or "", shortest(settings.folder)
-    if environment.get(VARIABLE):
-        return environment[VARIABLE]
-    return str(find(name, folder, folder=folder)) if name and not names_hosts(name, folder) else name
-
-
-def project_beside(settings: Project, inventory: str, environment: Mapping[str, str]) -> Project:
-    """Return ``settings`` with the place of the store; ``inventory`` is the one that is named, as a path from here."""
-    by = "" if inventory or not environment.get(VARIABLE) else VARIABLE
-    inventory = inventory or configured_inventory(settings, environment)
-    is_file = bool(inventory) and not names_hosts(inventory)
-    return placed(settings, find(inventory, settings.folder, by=by).absolute() if is_file else None, environment)
 
 
 @dataclass(frozen=True)

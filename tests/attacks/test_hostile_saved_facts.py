@@ -9,7 +9,7 @@ from tests.program import run_gpuops
 from tests.unit.checks.lab_node import NOW, PROBES, answers_of
 
 from gpuops.facts import read
-from gpuops.report.output import save_facts
+from gpuops.report.answers import save_facts
 
 ESCAPES = "\x1b]0;owned\x07\x9b31m\u202e"
 READERS = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.program import run_gpuops
 
-from gpuops.results.recorded import blamed_figures
+from gpuops.results.kept import blamed_figures
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 

@@ -11,7 +11,8 @@ from gpuops.facts import Facts
 from gpuops.files.replacing import file_lock, private_directory
 from gpuops.lifecycle.claims import Claims
 from gpuops.playbook.journal import Journal
-from gpuops.report.output import save_facts, write
+from gpuops.report.answers import save_facts
+from gpuops.report.output import write
 from gpuops.store import Store
 
 FACTS = {"n1": Facts("n1", dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc), {})}

@@ -1,6 +1,7 @@
 """Runs in the store: what changed, where parts are, and that nothing is lost or half there."""
 
 import contextlib
+import dataclasses
 import datetime as dt
 import os
 import signal
@@ -137,9 +138,85 @@ def test_finding_of_the_fleet_ends_if_all_its_nodes_share_another(runs):
     rack = finding(FLEET, "ib-ports", "rack:r1", nodes=("n1", "n2"))
     fleet = finding(FLEET, "ib-ports", "fleet", nodes=("n1", "n2", "n3"))
     shared = {name: visit(result="shared fail") for name in ("n1", "n2", "n3")}
-    runs.save(record(fleet=(rack,), **shared))
+    runs.save(record(fleet=(rack,), **{**shared, "n3": visit()}))
     _, changes = runs.save(record(1, fleet=(fleet,), **shared))
-    assert parts_of(changes) == {"new": [":fleet"], "gone": [":rack:r1"]}
+    assert parts_of(changes) == {"new": [":fleet"], "continuing": [":fleet"], "gone": [":rack:r1"]}
+    assert [each.nodes for each in (*changes.new, *changes.continuing)] == [("n3",), ("n1", "n2")]
+
+
+def shared_by(*nodes, of=("n1", "n2", "n3", "n4"), code="", **others):
+    """Return a run of nodes that share one finding of the fleet, where the rest pass."""
+    on = {name: visit(result="shared fail") if name in nodes else visit() for name in of}
+    fleet = (finding(FLEET, "ib-ports", "fleet", code=code, nodes=nodes),) if nodes else ()
+    return {"fleet": fleet, **on, **others}
+
+
+def nodes_of(findings):
+    return [each.key.node or each.nodes for each in findings]
+
+
+def test_a_node_that_joins_a_finding_of_the_fleet_is_new(runs):
+    runs.save(record(**shared_by("n1", "n2", "n3")))
+    _, same = runs.save(record(1, **shared_by("n1", "n2", "n3")))
+    _, joined = runs.save(record(2, **shared_by("n1", "n2", "n3", "n4")))
+    _, left = runs.save(record(3, **shared_by("n1", "n2", "n4")))
+    assert [nodes_of(each.new) for each in (same, joined, left)] == [[], [("n4",)], []]
+    assert [nodes_of(each.continuing) for each in (same, joined, left)] == [
+        [("n1", "n2", "n3")],
+        [("n1", "n2", "n3")],
+        [("n1", "n2", "n4")],
+    ]
+    assert runs.findings(FLEET)[0].times == 4
+
+
+def test_a_run_of_fewer_nodes_makes_none_new_in_the_next(runs):
+    runs.save(record(**shared_by("n1", "n2", "n3", "n4")))
+    runs.save(record(1, **shared_by("n1", "n2", "n3", of=("n1", "n2", "n3"))))
+    _, changes = runs.save(record(2, **shared_by("n1", "n2", "n3", "n4")))
+    assert (nodes_of(changes.new), nodes_of(changes.continuing)) == ([], [("n1", "n2", "n3", "n4")])
+
+
+@pytest.mark.parametrize("had", [True, False], ids=["had it", "had it not"])
+def test_a_node_whose_check_could_not_look_has_what_it_had_before(runs, had):
+    dead = {"n4": Visit("unknown", "connection refused")}
+    runs.save(record(**shared_by("n1", "n2", "n3", *(["n4"] if had else []))))
+    runs.save(record(1, **shared_by("n1", "n2", "n3", of=("n1", "n2", "n3"), **dead)))
+    _, changes = runs.save(record(2, **shared_by("n1", "n2", "n3", "n4")))
+    assert nodes_of(changes.new) == ([] if had else [("n4",)])
+
+
+def test_findings_of_nodes_that_become_one_of_the_fleet_are_new_on_the_others_only(runs):
+    own = {name: visit(finding(name, "ib-ports", "mlx5_0")) for name in ("n1", "n2")}
+    runs.save(record(**own, n3=visit(), n4=visit()))
+    _, changes = runs.save(record(1, **shared_by("n1", "n2", "n3")))
+    assert (nodes_of(changes.new), nodes_of(changes.continuing)) == ([("n3",)], [("n1", "n2")])
+
+
+def test_a_finding_of_the_fleet_that_becomes_one_of_nodes_is_not_new_on_them(runs):
+    runs.save(record(**shared_by("n1", "n2", "n3")))
+    own = {name: visit(finding(name, "ib-ports", "mlx5_0")) for name in ("n1", "n4")}
+    _, changes = runs.save(record(1, **own, n2=visit(), n3=visit()))
+    assert (nodes_of(changes.new), nodes_of(changes.continuing)) == (["n4"], ["n1"])
+
+
+def warned(name):
+    """Return a visit whose finding is a warning, as of a node that has just booted."""
+    mild = dataclasses.replace(finding(name), status="warn", severity="warn")
+    return dataclasses.replace(visit(mild), checks={"gpu-lost": "warn", "ib-ports": "pass"})
+
+
+def test_a_failure_that_was_a_warning_is_new_once(runs):
+    mild = [runs.save(record(hours, n1=warned("n1")))[1] for hours in (0, 1)]
+    grave = [runs.save(record(hours, n1=visit(finding())))[1] for hours in (2, 3)]
+    _, milder = runs.save(record(4, n1=warned("n1")))
+    assert [nodes_of(each.new) for each in (*mild, *grave, milder)] == [["n1"], [], ["n1"], [], []]
+    assert len(runs.findings("n1")) == 1
+
+
+def test_another_code_is_new_on_nodes_that_shared_one(runs):
+    runs.save(record(**shared_by("n1", "n2", "n3", code="79")))
+    _, changes = runs.save(record(1, **shared_by("n1", "n2", "n3", code="48")))
+    assert nodes_of(changes.new) == [("n1", "n2", "n3")]
 
 
 def test_nodes_that_can_no_longer_be_assessed_are_named_once(runs):

@@ -35,7 +35,7 @@ def command(cluster: Cluster, request: FactsRequest, output: Output, save: Path 
     """
     from gpuops.reasons import exit_code
     from gpuops.report import values
-    from gpuops.report.output import save_facts
+    from gpuops.report.answers import save_facts
 
     result = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save is not None:

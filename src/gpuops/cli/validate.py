@@ -23,7 +23,7 @@ _format, _json, _output = output_options("table", "json", "junit")
 @click.option(
     "--fail-on",
     type=click.Choice(["fail", "warn", "never", "new"]),
-    help="Lowest severity that exits with 1 (default: fail); new: only failures that the previous run did not have.",
+    help="Lowest severity that exits with 1 (default: fail); new: only failures that a node did not have before.",
 )
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the answers for --from.")
 @_format
@@ -50,7 +50,7 @@ def command(
     from gpuops.cli._common.terminal import page
     from gpuops.reasons import exit_code
     from gpuops.report import formats_of, publish
-    from gpuops.report.output import save_facts
+    from gpuops.report.answers import save_facts
 
     form = "json" if as_json else form
     formats = formats_of(form, paths)  # a wrong one is reported before any node is asked

@@ -21,7 +21,7 @@ from gpuops.cluster.measurements import Measurements
 from gpuops.errors import InputError
 from gpuops.events import Events
 from gpuops.inventory import Host, Inventory
-from gpuops.inventory.inventory import find, names_hosts
+from gpuops.inventory.sources import find, names_hosts
 from gpuops.nodes import Source, saved_hosts, this_machine
 from gpuops.project import placed, shortest
 from gpuops.proposal import HostOptions
@@ -44,7 +44,7 @@ from gpuops.requests import (
 )
 from gpuops.secret import Secret
 from gpuops.store import Store
-from gpuops.workspace import VARIABLE, project_beside
+from gpuops.store.place import VARIABLE, project_beside
 
 if TYPE_CHECKING:
     from gpuops.facts import Facts

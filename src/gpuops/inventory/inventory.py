@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import socket
@@ -11,27 +10,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import WHOLE, Opaque, Where, YamlNode, exists, is_directory, parse, read_text, regular
+from gpuops.document import WHOLE, Opaque, Where, YamlNode, parse, read_text
 from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft
 from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
 from gpuops.inventory.group import Group
 from gpuops.inventory.host import Host
 from gpuops.inventory.ini_source import read as read_ini
-from gpuops.inventory.names import LOCALHOST, has_port, is_address, split_port, split_user, unfold
+from gpuops.inventory.names import LOCALHOST, split_port, split_user, unfold
 from gpuops.inventory.patterns import select, split
 from gpuops.inventory.resolving import InventoryResolver, check_addresses
+from gpuops.inventory.sources import YAML, find, names_hosts, sources
 from gpuops.inventory.yaml_source import read as read_yaml
 from gpuops.secret import Secret
 
-_YAML = (".yml", ".yaml", ".json")
 _STR = "tag:yaml.org,2002:str"
-_NOT_SOURCES = ("group_vars", "host_vars", "vars_plugins")
-_NOT_SOURCE_SUFFIXES = (".bak", ".cfg", ".md", ".orig", ".pyc", ".pyo", ".retry", ".rpm", ".rst", ".swp", ".txt")
 _SECRETS = ("-----BEGIN ", "PuTTY-User-Key-File-")
 """The beginnings of a key or certificate: RFC 7468 (PEM), and PuTTY's own format."""
 _NO_INVENTORY = "it contains a key or certificate and is not an inventory"
-_LOOKS_LIKE_YAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
+_LOOKS_LIKEYAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Inventory:
         Raise `DocumentError` for any mistake in it, and for an inventory without hosts, unless ``allow_empty``.
         """
         draft = Draft(str(path))
-        for file in _sources(path):
+        for file in sources(path):
             text = read_text(file)
             if file != path and text.lstrip().startswith(_SECRETS):
                 draft.warnings.append(f"{file}: left out, because {_NO_INVENTORY}")
@@ -57,7 +54,7 @@ class Inventory:
                 _read_file(file, text, draft)
         inventory = cls._resolved(draft, path if path.is_dir() else path.parent)
         if not inventory.hosts and not allow_empty:
-            example = '"all: {hosts: {gpu01: }}"' if path.suffix in _YAML else "a line for each under [all]"
+            example = '"all: {hosts: {gpu01: }}"' if path.suffix in YAML else "a line for each under [all]"
             raise DocumentError(Where(str(path)), f"no hosts; list them under a group: {example}")
         return inventory
 
@@ -153,59 +150,11 @@ def usable(hosts: Iterable[Host], limit: str = "all") -> list[Host]:
     return checked
 
 
-def names_hosts(argument: str, folder: Path = Path()) -> bool:
-    """Return whether ``argument`` of ``-i`` names hosts and not a file.
-
-    It does if it has a comma (``gpu01,`` is a list of one), a user (``ops@gpu01``) or a port (``gpu01:2222``), or is an
-    address or ``localhost``; but never if there is a file of that name in ``folder``.
-    """
-    is_one = "@" in argument or argument in LOCALHOST or is_address(argument) or has_port(argument)
-    return ("," in argument or (is_one and "/" not in argument)) and not exists(folder / argument)
-
-
 def _add_this_machine(draft: Draft, where: Where) -> None:
     name = socket.gethostname()
     group = "ungrouped" if name in LOCALHOST else "localhost"
     draft.group(group, where)
     draft.host(group, name, where, {"ansible_connection": YamlNode(where, _STR, "local")})
-
-
-def find(name: str, project: Path | None = None, *, folder: Path = Path(), by: str = "") -> Path:
-    """Return the path of inventory ``name``: relative to ``folder``, or a bare name in the project's ``inventory/``.
-
-    ``by`` is the variable that names it, for the error if there is no such file.
-    """
-    if "\0" in name:
-        raise DocumentError("--inventory", "the name of a file cannot contain a NUL")
-    places = [folder / name]
-    if project is not None and len(Path(name).parts) == 1:
-        places.append(project / "inventory" / name)
-    path = next((place for place in places if exists(place)), None)
-    if path:
-        return path
-    path_by_name = {p.name: p for place in reversed(places) for p in _siblings(place.parent) if p.is_file()}
-    match = difflib.get_close_matches(Path(name).name, path_by_name, n=1)
-    may_be_host = "/" not in name and Path(name).suffix not in (*_YAML, ".ini")
-    hint = f"; for a host of that name: -i {name}," if may_be_host else ""
-    hint = f'; did you mean "{path_by_name[match[0]]}"?' if match else hint
-    looked_for = " and ".join(str(place.resolve()) for place in places)
-    raise DocumentError(name, f"no such file{by and f', named by {by}'}; looked for {looked_for}{hint}")
-
-
-def _siblings(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if is_directory(folder) else []
-
-
-def _sources(path: Path) -> list[Path]:
-    """Return the file itself, or every inventory file of a directory, sorted by name."""
-    if not path.is_dir():
-        return [path]
-    files = []
-    for inner in _siblings(path):
-        if inner.name[0] == "." or inner.name in _NOT_SOURCES or inner.name.endswith(("~", *_NOT_SOURCE_SUFFIXES)):
-            continue
-        files += _sources(inner) if inner.is_dir() else [regular(inner)]
-    return files
 
 
 def _read_file(path: Path, text: str, draft: Draft) -> None:
@@ -232,7 +181,7 @@ def _read_file(path: Path, text: str, draft: Draft) -> None:
 
 def _is_yaml(path: Path, text: str) -> bool:
     """Decide by the suffix, or without one (``/etc/ansible/hosts``) by the first line with content."""
-    if path.suffix in (*_YAML, ".ini"):
-        return path.suffix in _YAML
+    if path.suffix in (*YAML, ".ini"):
+        return path.suffix in YAML
     lines = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#;")
-    return bool(_LOOKS_LIKE_YAML.match(next(lines, "")))
+    return bool(_LOOKS_LIKEYAML.match(next(lines, "")))

@@ -17,13 +17,11 @@ from gpuops.judging.discovery import discover
 from gpuops.judging.effects import fold_effects
 from gpuops.judging.finding import (
     LEVELS,
-    SEVERITIES,
     Finding,
     Judgement,
     Level,
     NotApplicable,
     Scope,
-    Severity,
     Status,
     Verdict,
     Waived,
@@ -33,6 +31,7 @@ from gpuops.judging.waivers import Waiver, load_waivers
 from gpuops.probes.host.uptime import uptime
 from gpuops.probing import Probe, Unknown, or_unknown
 from gpuops.profile import Profile
+from gpuops.reasons import SEVERITIES, Severity
 
 __all__ = [
     "LEVELS",

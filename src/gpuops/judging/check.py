@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.errors import ContentError, did_you_mean
-from gpuops.judging.finding import LEVELS, Judgement, Level, Owner, Scope, Severity
+from gpuops.judging.finding import LEVELS, Judgement, Level, Owner, Scope
 from gpuops.probing import Probe
+from gpuops.reasons import Severity
 
 
 @dataclass(frozen=True)

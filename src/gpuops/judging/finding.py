@@ -9,20 +9,15 @@ from typing import Literal, NamedTuple
 
 from gpuops.judging.waivers import Waiver
 from gpuops.probing import PartName, Unknown
+from gpuops.reasons import SEVERITIES, Severity
 
 Status = Literal["pass", "warn", "fail", "unknown", "skipped"]
-Severity = Literal["info", "warn", "fail", "reset", "reboot", "isolate", "rma"]
 Scope = Literal["node", "group"]
 SharedScope = Literal["leaf", "rail", "rack", "nvlink-domain", "fleet"]
 Owner = Literal["node", "user"]
 Level = Literal["quick", "standard", "burnin"]
 
 LEVELS: tuple[Level, ...] = ("quick", "standard", "burnin")
-SEVERITIES: tuple[Severity, ...] = ("info", "warn", "fail", "reset", "reboot", "isolate", "rma")
-"""From mild to severe. ``info`` and ``warn`` do not fail the node; the others do, and name the repair that it needs.
-
-``isolate`` takes the node out of use for an inspection, ``rma`` returns the part to its maker.
-"""
 
 
 @dataclass(frozen=True)

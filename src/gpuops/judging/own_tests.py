@@ -16,7 +16,8 @@ from typing import cast
 from gpuops.content import project_folder, refuse_foreign
 from gpuops.errors import ContentError, did_you_mean
 from gpuops.judging.check import Check
-from gpuops.judging.finding import LEVELS, SEVERITIES, Judgement, NotApplicable, Severity
+from gpuops.judging.finding import LEVELS, Judgement, NotApplicable
+from gpuops.reasons import SEVERITIES, Severity
 
 TAG = "testinfra"
 """The tag of all of them."""

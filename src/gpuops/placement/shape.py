@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuops.facts import Facts
-from gpuops.inventory import Host, Port, ssh_options
+from gpuops.inventory import Host, Port
 from gpuops.inventory.machine_vars import completed
+from gpuops.inventory.ssh_options import ssh_options
 from gpuops.placement.network import NodeNetwork, networks_of
 from gpuops.probes.host.pcie import pcie
 from gpuops.probes.host.system import system

@@ -25,6 +25,7 @@ from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.files.replacing import open_private, private_directory
 from gpuops.playbook.task import Change
 from gpuops.project import shortest
+from gpuops.proposal import propose
 from gpuops.secret import redact
 from gpuops.shell import Completed
 
@@ -158,7 +159,8 @@ def find(folder: Path, run: str) -> Path:
     path = folder / run / _FILE
     if not _NAME.fullmatch(run) or not is_file(path):
         runs = [file.parent.name for file in folder.glob(f"*/{_FILE}")]
-        raise InputError(f"no run {run} in {folder}{did_you_mean(run, runs)}")
+        hint = did_you_mean(run, runs) or f"; to list them: {propose('runs', 'list')}"
+        raise InputError(f"no run {run} in {folder}{hint}")
     return path
 
 

@@ -7,11 +7,14 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from gpuops.errors import InputError, did_you_mean
 from gpuops.report.output import check_directory, format_of, write
 from gpuops.report.page import Page
-from gpuops.results.health import Report
+
+if TYPE_CHECKING:
+    from gpuops.results.health import Report
 
 _FOLDER = Path(__file__).parent / "formats"
 

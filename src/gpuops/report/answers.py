@@ -1,14 +1,26 @@
-"""Text report of answers: the hosts that answered, and equal answers folded."""
+"""Reports of answers: the hosts that answered with equal answers folded, and the files in which facts are saved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
+from gpuops.facts import Facts, to_document
+from gpuops.files.replacing import PRIVATE, private_directory
+from gpuops.inventory import Host
+from gpuops.inventory.machine_vars import machine_vars
 from gpuops.reasons import Excluded
+from gpuops.report.output import write
 from gpuops.report.page import Page, clean, fold
 from gpuops.results.answers import Answers
+from gpuops.results.health import format_exclusion
 from gpuops.shell import Completed
+
+_NO_NODES: Mapping[str, Excluded] = MappingProxyType({})
 
 
 def ping(answers: Answers[float], page: Page) -> Iterator[str]:
@@ -44,3 +56,25 @@ def _ending_and_text(answer: Completed, timeout: float) -> tuple[str, str]:
     ending = f"killed after {timeout:g} s" if answer.timed_out else f"exit {answer.exit}" if answer.exit else ""
     suffix = "\n(output truncated)" if answer.truncated else ""
     return ending, answer.out + answer.err + suffix
+
+
+def save_facts(
+    facts_by_node: Mapping[str, Facts],
+    folder: str | Path,
+    excluded: Mapping[str, Excluded] = _NO_NODES,
+    hosts: Iterable[Host] = (),
+) -> None:
+    """Save the answers of each node as ``folder/NODE.json`` for `gpuops.Cluster.saved`, or raise `OutputError`.
+
+    The directory must be closed to others, and is created so. The facts must have been collected with
+    ``keep_answers=True``. Of a node without facts, save why it is ``excluded``, and what the inventory says about its
+    machine, if it is among ``hosts``.
+    """
+    folder = Path(folder)
+    private_directory(folder, strict=True)
+    now = dt.datetime.now(dt.timezone.utc)
+    reasons = {node: replace(each, why=format_exclusion(each)) for node, each in excluded.items()}
+    declared = {host.name: machine_vars(host) for host in hosts}
+    silent = {n: Facts(n, now, {}, excluded=each, declared=declared.get(n, {})) for n, each in reasons.items()}
+    for node, facts in {**silent, **facts_by_node}.items():
+        write(to_document(facts), folder / f"{node}.json", PRIVATE)

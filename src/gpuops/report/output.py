@@ -1,24 +1,14 @@
-"""Atomic writing of reports and saved facts to files."""
+"""Atomic writing of reports to files."""
 
 from __future__ import annotations
 
-import datetime as dt
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from gpuops.document import is_directory
 from gpuops.errors import InputError, OutputError, did_you_mean
-from gpuops.facts import Facts, to_document
-from gpuops.files.replacing import PRIVATE, private_directory, write_atomic
-from gpuops.inventory import Host
-from gpuops.inventory.machine_vars import machine_vars
-from gpuops.reasons import Excluded
-from gpuops.results.health import format_exclusion
-
-NO_NODES: Mapping[str, Excluded] = MappingProxyType({})
+from gpuops.files.replacing import PRIVATE, write_atomic
 
 
 def write(text: str, path: Path, mode: int | None = None) -> None:
@@ -78,28 +68,6 @@ def create_directory(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{path}: cannot create the directory: {error.strerror}") from error
-
-
-def save_facts(
-    facts_by_node: Mapping[str, Facts],
-    folder: str | Path,
-    excluded: Mapping[str, Excluded] = NO_NODES,
-    hosts: Iterable[Host] = (),
-) -> None:
-    """Save the answers of each node as ``folder/NODE.json`` for `gpuops.Cluster.saved`, or raise `OutputError`.
-
-    The directory must be closed to others, and is created so. The facts must have been collected with
-    ``keep_answers=True``. Of a node without facts, save why it is ``excluded``, and what the inventory says about its
-    machine, if it is among ``hosts``.
-    """
-    folder = Path(folder)
-    private_directory(folder, strict=True)
-    now = dt.datetime.now(dt.timezone.utc)
-    reasons = {node: replace(each, why=format_exclusion(each)) for node, each in excluded.items()}
-    declared = {host.name: machine_vars(host) for host in hosts}
-    silent = {n: Facts(n, now, {}, excluded=each, declared=declared.get(n, {})) for n, each in reasons.items()}
-    for node, facts in {**silent, **facts_by_node}.items():
-        write(to_document(facts), folder / f"{node}.json", PRIVATE)
 
 
 def _reason(error: OSError, path: Path) -> str:

@@ -1,7 +1,4 @@
-"""The numbers of a node that are worth keeping, by name: ``gpu3.temperature_celsius``, ``mlx5_0.symbol_error``.
-
-Counters, which only grow until a reboot or a reset, are distinguished from readings by `is_counter`.
-"""
+"""The numbers of a node that are worth keeping, by name: ``gpu3.temperature_celsius``, ``mlx5_0.symbol_error``."""
 
 from __future__ import annotations
 
@@ -15,23 +12,14 @@ from gpuops.probes.network.error_counters import error_counters
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 from gpuops.probes.nvidia.nvlink_errors import LinkErrors, link_errors, nvlink_errors
 from gpuops.probing import Probe, T, Unknown
+from gpuops.results.history import READINGS
 
-_READINGS = (
-    *("temperature_celsius", "memory_temperature_celsius", "power_draw_watts", "graphics_mhz"),
-    *("memory_total_mib", "memory_used_mib"),
-)
 _COUNTS = (
     *("ecc_corrected_volatile", "ecc_uncorrected_volatile", "ecc_uncorrected_aggregate"),
     *("retired_pages_single_bit", "retired_pages_double_bit", "exhausted_banks", "pcie_replays"),
 )
-_OTHER_READINGS = ("used_percent", "gb_per_s")
 PROBES: tuple[Probe[Any], ...] = (gpus, nvlink_errors, link_errors, error_counters, nvme_health, edac)
 """What figures are read from."""
-
-
-def is_counter(name: str) -> bool:
-    """Return whether a figure counts events; any other is a reading, which may fall."""
-    return not name.endswith((*_READINGS, *_OTHER_READINGS))
 
 
 def figures_of(facts: Facts) -> dict[str, float]:
@@ -63,7 +51,7 @@ def _of_links(part: str, links: Mapping[int, LinkErrors]) -> Iterator[tuple[str,
 
 
 def _of_gpu(gpu: Gpu) -> Iterator[tuple[str, float]]:
-    values = {name: getattr(gpu, name) for name in (*_READINGS, *_COUNTS)}
+    values = {name: getattr(gpu, name) for name in (*READINGS, *_COUNTS)}
     if rows := gpu.remapped_rows:
         values |= {"rows_remapped_corrected": rows.correctable, "rows_remapped_uncorrected": rows.uncorrectable}
     yield from ((f"{gpu.subject}.{name}", value) for name, value in values.items() if value is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -25,6 +25,12 @@ from gpuops.store.records import (
 FAILING = "fail"
 Points = Sequence[tuple[dt.datetime, float]]
 """A figure over time."""
+READINGS = (
+    *("temperature_celsius", "memory_temperature_celsius", "power_draw_watts", "graphics_mhz"),
+    *("memory_total_mib", "memory_used_mib"),
+)
+"""Figures of a GPU that are no counters."""
+_OTHER_READINGS = ("used_percent", "gb_per_s")
 _DAY = 86400.0
 _Z = 1.959964
 """Standard normal quantile of a two-sided interval of 95 percent."""
@@ -60,13 +66,18 @@ def compare(
     after: KeptRun,
     visits: tuple[Mapping[str, KeptVisit], Mapping[str, KeptVisit]],
     findings: Sequence[KeptFinding],
+    last_result: Callable[[str, str, int], str],
     moved: Iterable[KeptPart] = (),
 ) -> RunDiff:
-    """Compare what two runs saw; ``findings`` are those of the time between them."""
+    """Compare what two runs saw; ``findings`` are those of the time between them, ``last_result`` is the store's."""
     old, new = visits
     both = [node for node in new if node in old and node != FLEET]
     seen = {number for visit in new.values() for number in visit.findings}
-    found = sort_changes(findings, dict.fromkeys(both, before.number), after.number, seen)
+
+    def results(node: str, check: str) -> tuple[str, str]:
+        return last_result(node, check, before.number), new[node].visit.checks.get(check, "")
+
+    found = sort_changes(findings, dict.fromkeys(both, before.number), after.number, seen, results)
     statuses = {node: (old[node].visit.status, new[node].visit.status) for node in both}
     return RunDiff(
         before,
@@ -260,3 +271,8 @@ def series(visits: Iterable[KeptVisit], prefix: str = "") -> dict[str, list[tupl
             if name.startswith(prefix):
                 found.setdefault(name, []).append((visit.at, value))
     return found
+
+
+def is_counter(name: str) -> bool:
+    """Return whether a figure counts events; any other is a reading, which may fall."""
+    return not name.endswith((*READINGS, *_OTHER_READINGS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any
 
@@ -16,12 +16,12 @@ from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.judging import Finding, Verdict
 from gpuops.judging.common import REACH
 from gpuops.judging.waivers import EXPIRED
-from gpuops.placement import GpuShape, NodeNetwork, NodeShape, declared_by, shape_of
 from gpuops.probes.host.system import system
 from gpuops.probing import Unknown
 from gpuops.reasons import Objection
 from gpuops.results.figures import figures_of
 from gpuops.results.health import HostReport, Report, format_exclusion
+from gpuops.results.kept import ALL_GPUS, ALL_RAILS, ALL_REDUCE, SHADOW, WAIVED, blamed_figures, shape_document
 from gpuops.results.life import Onboarding
 from gpuops.results.parts import parts_of
 from gpuops.results.repair import Repair
@@ -29,16 +29,6 @@ from gpuops.secret import redact
 from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
 _NOT_JUDGED = "the fix did not finish, so the check did not run again"
-ALL_REDUCE = "all-reduce-bandwidth"
-"""The check whose findings a measurement has, too."""
-ALL_RAILS, ALL_GPUS = "rails", "gpus"
-"""The part that a node is in the names of `blamed_figures`: slow with partners on every rail, or among its own GPUs."""
-_OF_THE_INVENTORY = frozenset({"login", "job_address", "job_interface"})
-"""The fields of a shape that are not recorded: they are the inventory's, and a login may be private."""
-SHADOW = "shadow "
-"""Precedes what a check in shadow found."""
-WAIVED = "waived "
-"""Precedes what remains of the result of a check without its waived findings: they are neither there nor gone."""
 
 
 @singledispatch
@@ -109,7 +99,7 @@ def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> 
         tuple(seen_finding(finding, host.name) for finding in host.findings),
         parts_of(facts) if facts else (),
         figures_of(facts) if facts else {},
-        _shape(hosts[host.name], facts) if facts and not host.excluded else None,
+        shape_document(hosts[host.name], facts) if facts and not host.excluded else None,
     )
 
 
@@ -145,31 +135,6 @@ def seen_finding(finding: Finding, node: str = FLEET) -> SeenFinding:
     key = FindingKey(node, finding.check, redact(str(finding.part)), finding.code)
     severity = finding.severity or "fail"
     return SeenFinding(key, finding.status, severity, redact(finding.message), redact(finding.fix), finding.hosts)
-
-
-def _shape(host: Host, facts: Facts) -> dict[str, Any] | None:
-    shape = shape_of(host, facts)
-    if isinstance(shape, Unknown):
-        return None
-    document = {name: value for name, value in asdict(shape).items() if name not in _OF_THE_INVENTORY}
-    return {**document, "links": [[*pair, link] for pair, link in shape.links.items()]}
-
-
-def shape_from(document: Mapping[str, Any], host: Host) -> NodeShape:
-    """Return the shape of ``host`` from a record; what the inventory says of it may be newer."""
-    shape = NodeShape(
-        document["name"],
-        document["address"],
-        tuple(GpuShape(**gpu) for gpu in document["gpus"]),
-        tuple(document["leaves"]),
-        document["rack"],
-        document["domain"],
-        {(a, b): link for a, b, link in document["links"]},
-        document.get("gpu_name", ""),  # an older gpuops did not keep it
-        networks=tuple(NodeNetwork(**network) for network in document.get("networks", ())),
-        cores=document.get("cores"),
-    )
-    return declared_by(host, shape)
 
 
 @record.register
@@ -241,11 +206,6 @@ def _of_blamed(node: str, blamed: Iterable[BlamedPart]) -> Iterator[tuple[str, f
         if owner == node and each.found_gb_per_s and each.expected_gb_per_s:
             reached, usual = blamed_figures(part or (ALL_GPUS if each.where == "within nodes" else ALL_RAILS))
             yield from ((reached, each.found_gb_per_s), (usual, each.expected_gb_per_s))
-
-
-def blamed_figures(part: str) -> tuple[str, str]:
-    """Return the names of a visit's figures for a part that was blamed: its GB/s, and those of its peers."""
-    return f"{part}.gb_per_s", f"{part}.expected_gb_per_s"
 
 
 def _undecided(blame: Blame) -> Iterator[str]:

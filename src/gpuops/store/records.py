@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 JUDGED = frozenset({"pass", "warn", "fail"})
@@ -13,6 +13,8 @@ SHARED = "shared "
 """Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
 FLEET = ""
 """The node of findings that blame no single node."""
+Results = Callable[[str, str], tuple[str, str]]
+"""The results of a check on a node: the last one of before, of a run in which it looked (empty: none), and now."""
 
 
 class FindingKey(NamedTuple):
@@ -152,23 +154,51 @@ def is_gone(finding: KeptFinding, visits: Mapping[str, Visit], fleet_checks: Col
 
 
 def sort_changes(
-    findings: Sequence[KeptFinding], before: Mapping[str, int], after: int, seen: Collection[int]
+    findings: Sequence[KeptFinding], before: Mapping[str, int], after: int, seen: Collection[int], results: Results
 ) -> dict[str, tuple[KeptFinding, ...]]:
     """Return what became of findings between two runs: those that are ``new``, ``continuing``, ``gone`` and ``unseen``.
 
     ``before`` has the nodes, each with the run that it is compared with (0: none), ``seen`` the numbers of the findings
-    that run ``after`` saw. A run in between, such as that of a fix, may have seen that a finding was gone.
+    that run ``after`` saw. A run in between, such as that of a fix, may have seen that a finding was gone. A finding
+    that nodes share is new on those that did not have it, alone or shared, and continues on the others. So is a failure
+    where the check only warned.
     """
     now = {finding.key: finding for finding in findings if finding.number in seen and _is_on(finding, before)}
     was = {finding.key: finding for finding in findings if _was_open(finding, before)}
     ended = [finding for key, finding in was.items() if key not in now]
     has_passed = {finding.key: finding.gone_run is not None and finding.gone_run <= after for finding in ended}
+    split = [_split(finding, was, before, results) for finding in now.values()]
     return {
-        "new": tuple(finding for key, finding in now.items() if key not in was),
-        "continuing": tuple(finding for key, finding in now.items() if key in was),
+        "new": tuple(new for new, _ in split if new),
+        "continuing": tuple(old for _, old in split if old),
         "gone": tuple(finding for finding in ended if has_passed[finding.key]),
         "unseen": tuple(finding for finding in ended if not has_passed[finding.key]),
     }
+
+
+def _split(
+    finding: KeptFinding, was: Collection[FindingKey], before: Collection[str], results: Results
+) -> tuple[KeptFinding | None, KeptFinding | None]:
+    """Return the finding as far as it is new, and as far as it continues what ``was`` open; each may be None."""
+    node, check, _, code = finding.key
+    owners = {key.node for key in was if (key.check, key.code) == (check, code)}
+    nodes = finding.nodes if node == FLEET else (node,) if owners & {node, FLEET} else ()
+    result_by_node = {name: results(name, check) for name in nodes if name in before}
+    only_warned = {n for n, (earlier, _) in result_by_node.items() if earlier.removeprefix(SHARED) == "warn"}
+    worse = only_warned if finding.status == "fail" else set()
+    shared = {n for n, (earlier, _) in result_by_node.items() if FLEET in owners and _is_found(earlier, alone=not node)}
+    if node != FLEET or not any(now.startswith(SHARED) for _, now in result_by_node.values()):
+        is_old = (finding.key in was or node in shared) and node not in worse
+        return (None, finding) if is_old else (finding, None)
+    showing = [n for n, (_, now) in result_by_node.items() if _is_found(now)]
+    joined = tuple(n for n in showing if n in worse or n not in owners | shared)
+    others = tuple(n for n in showing if n not in joined)
+    return replace(finding, nodes=joined) if joined else None, replace(finding, nodes=others) if others else None
+
+
+def _is_found(result: str, *, alone: bool = True) -> bool:
+    """Return True if a check found a fault on a node, ``alone`` or shared."""
+    return result.removeprefix(SHARED) in JUDGED - {"pass"} and (alone or result.startswith(SHARED))
 
 
 def _is_on(finding: KeptFinding, nodes: Collection[str]) -> bool:

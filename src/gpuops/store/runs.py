@@ -17,6 +17,8 @@ from typing import Any
 from gpuops.store.database import Database
 from gpuops.store.records import (
     FLEET,
+    JUDGED,
+    SHARED,
     Changes,
     FindingKey,
     KeptFinding,
@@ -54,9 +56,10 @@ _TAKE_OUT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND serial = ? AND kin
 _WATCHED = (
     "INSERT INTO nodes VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET last_at = excluded.last_at, visits = visits + 1"
 )
-_REACHED = (
-    "SELECT DISTINCT v.node FROM visits v JOIN records r ON r.number = v.record WHERE v.boot != ''"
-    " OR v.status IN ('pass', 'warn') OR (v.status = 'fail' AND r.verb IN ('validate', 'fix', 'allreduce'))"
+_REACHED = (  # for each node, up to its first such visit: all visits are most of the file
+    "SELECT node FROM nodes n WHERE EXISTS (SELECT 1 FROM visits v JOIN records r ON r.number = v.record"
+    " WHERE v.node = n.node AND (v.boot != '' OR v.status IN ('pass', 'warn')"
+    " OR (v.status = 'fail' AND r.verb IN ('validate', 'fix', 'allreduce'))))"
 )
 _DELETE_OLDEST = (  # a twentieth of them at a time
     "DELETE FROM records WHERE number IN"
@@ -94,15 +97,19 @@ class Runs(Database):
                 "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)",
                 [(number, *sorted((x.a, x.b)), x.rail, x.gb_per_s, x.expected_gb_per_s) for x in record.links],
             )
-            found = self._changes({node: run for node, (run, _) in before.items()}, number, seen.values())
+            found = self._changes({node: run for node, (run, _) in before.items()}, number, seen, record.nodes)
         return number, Changes(since, **found, no_longer_assessed=tuple(lost))
 
     def _changes(
-        self, before: Mapping[str, int], run: int, seen: Iterable[Iterable[int]]
+        self, before: Mapping[str, int], run: int, seen: Mapping[str, Iterable[int]], visits: Mapping[str, Visit]
     ) -> dict[str, tuple[KeptFinding, ...]]:
         oldest = min(filter(None, before.values()), default=run)
-        numbers = {number for own in seen for number in own}
-        return sort_changes(self.findings_between(oldest, run), before, run, numbers)
+        numbers = {number for own in seen.values() for number in own}
+
+        def results(node: str, check: str) -> tuple[str, str]:
+            return self.last_result(node, check, before[node]), visits[node].checks.get(check, "")
+
+        return sort_changes(self.findings_between(oldest, run), before, run, numbers, results)
 
     def _previous(self, node: str, verb: str) -> tuple[int, str]:
         """Return the latest run of ``verb`` that saw ``node``, and the node's status then; 0 if there is none."""
@@ -209,6 +216,10 @@ class Runs(Database):
         with self._translated_errors():
             return int(self._database.execute("SELECT count(*) FROM records").fetchone()[0])
 
+    def latest(self, verb: str) -> KeptRun | None:
+        """Return the latest run of ``verb``."""
+        return next(self._summaries("WHERE verb = ? ORDER BY number DESC LIMIT 1", verb), None)
+
     def previous(self, run: int, verb: str) -> KeptRun | None:
         """Return the latest run of ``verb`` before another run."""
         return next(self._summaries("WHERE number < ? AND verb = ? ORDER BY number DESC LIMIT 1", run, verb), None)
@@ -220,20 +231,27 @@ class Runs(Database):
         """
         return dict(self._visits("WHERE v.record = ? ORDER BY v.node", run, figures=figures))
 
-    def visits(self, node: str, limit: int = -1) -> list[KeptVisit]:
-        """Return the latest visits of a node, the oldest first."""
-        rows = [visit for _, visit in self._visits("WHERE v.node = ? ORDER BY v.record DESC LIMIT ?", node, limit)]
-        return rows[::-1]
+    def visits(self, node: str, limit: int = -1, *, figures: bool = True) -> list[KeptVisit]:
+        """Return the latest visits of a node, the oldest first; see `visits_of` for ``figures``."""
+        latest = "WHERE v.node = ? ORDER BY v.record DESC LIMIT ?"
+        return [visit for _, visit in self._visits(latest, node, limit, figures=figures)][::-1]
+
+    def last_result(self, node: str, check: str, run: int) -> str:
+        """Return the result of a check when it last looked at a node; empty if not in 100 visits until ``run``."""
+        query = "SELECT checks FROM visits WHERE node = ? AND record <= ? ORDER BY record DESC LIMIT 100"
+        texts = (self._text(number) for number in self._read(query, (node, run), int))
+        results = (checks.get(check, "") for checks in texts)
+        return next((result for result in results if result.removeprefix(SHARED) in JUDGED), "")
 
     def level_by_run(self, numbers: Iterable[int]) -> dict[int, str]:
         """Return the level of each of these runs."""
         summaries = [summary for number in numbers for summary in self._summaries("WHERE number = ?", number)]
         return {summary.number: summary.level for summary in summaries}
 
-    def latest_visits(self, nodes: Iterable[str], verb: str) -> dict[str, KeptVisit]:
-        """Return the latest visit of each node by runs of ``verb``."""
+    def latest_visits(self, nodes: Iterable[str], verb: str, *, figures: bool = True) -> dict[str, KeptVisit]:
+        """Return the latest visit of each node by runs of ``verb``; see `visits_of` for ``figures``."""
         latest = "WHERE v.node = ? AND r.verb = ? ORDER BY v.record DESC LIMIT 1"
-        return {node: visit for name in nodes for node, visit in self._visits(latest, name, verb)}
+        return {node: visit for name in nodes for node, visit in self._visits(latest, name, verb, figures=figures)}
 
     def findings(self, node: str | None = None, *, is_open: bool = False) -> list[KeptFinding]:
         """Return the findings on one node, or on all, the oldest first."""
@@ -330,8 +348,8 @@ class Runs(Database):
         return iter(self._read(f"{_VISIT} {where}", values, read))
 
     def _text(self, number: int) -> Any:
-        (content,) = self._database.execute("SELECT content FROM texts WHERE id = ?", (number,)).fetchone()
-        return json.loads(zlib.decompress(content))
+        (text,) = self._read("SELECT content FROM texts WHERE id = ?", (number,), zlib.decompress)
+        return json.loads(text)
 
 
 def _summary(number: int, verb: str, level: str, began: str, *rest: Any) -> KeptRun:

@@ -14,10 +14,10 @@ from gpuops.inventory import Host, Inventory
 from gpuops.profile import Profile
 from gpuops.project import find_project, load_project
 from gpuops.shell import Completed, Question
+from gpuops.store.place import configured_inventory
 from gpuops.testing.reach import COMMAND_SECONDS
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.connections import Connections
-from gpuops.workspace import configured_inventory
 
 
 class Opened:

@@ -10,7 +10,7 @@ import math
 import re
 import secrets
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpuops.errors import LostError
 from gpuops.shell import Command, Completed, Files, NodeQuestion
@@ -19,7 +19,6 @@ from gpuops.transport.stream import Stream
 START_LINE = "exec /bin/sh -s"
 
 _CAP_BYTES = 4 * 1024 * 1024
-# reads `Files` as the agent does, with one subshell per level, because POSIX sh has no local variables
 _FUNCTIONS = r"""
 cd /; LC_ALL=C; PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export LC_ALL PATH; hung=
 limit() {
@@ -41,17 +40,8 @@ show() {
     elif ls "$1/" >/dev/null 2>&1; then printf '%s\0%s\0' "$1" "$(readlink "$1" 2>/dev/null)"
     fi
 }
-walk() {
-    case $2 in "") show "$1"; return ;; esac
-    segment=${2%%/*}; rest=${2#"$segment"}; rest=${rest#/}
-    case $segment in
-    *\**) for name in $(ls "$1/" 2>/dev/null); do
-            case $name in $segment) (walk "$1/$name" "$rest") ;; esac
-        done ;;
-    *) walk "$1/$segment" "$rest" ;;
-    esac
-}
 """
+_Tree = dict[str, "_Tree"]
 _GLOB = re.compile(r"[A-Za-z0-9_./*:+-]+\Z")
 
 
@@ -82,11 +72,41 @@ def _run(question: NodeQuestion) -> str:
 
 def _line(question: NodeQuestion) -> str:
     if isinstance(question, Files):
-        return "; ".join(f"walk '' '{glob.strip('/')}'" for glob in question.globs if _GLOB.match(glob))
+        return "; ".join(_shown(_tree(filter(_GLOB.match, question.globs))))
     seconds = math.ceil(question.timeout_seconds)
     plain = f"limit {seconds} {shlex.join(question.words)}"
     root = f"root {seconds} {shlex.join(question.root_words or question.words)}"
     return {"never": plain, "if-refused": f"{plain} || {root}", "if-possible": root, "always": root}[question.become]
+
+
+def _tree(globs: Iterable[str]) -> _Tree:
+    """Return the globs by segment, so that each directory is listed once: a thousand processes take a loaded node long.
+
+    An empty segment is the end of a glob.
+    """
+    tree: _Tree = {}
+    for glob in globs:
+        place = tree
+        for segment in (*glob.strip("/").split("/"), ""):
+            place = place.setdefault(segment, {})
+    return tree
+
+
+def _shown(tree: _Tree, path: str = "", depth: int = 0) -> Iterator[str]:
+    """Yield commands that show what a tree of globs matches below ``path``."""
+    for segment, below in tree.items():
+        if not segment:
+            yield f'show "{path}"'
+        elif "*" not in segment:
+            yield from _shown(below, f"{path}/{segment}", depth)
+    name = f"name{depth}"  # POSIX sh has no local variables
+    cases = [
+        f"case ${name} in {segment}) {'; '.join(_shown(below, f'{path}/${name}', depth + 1))} ;; esac"
+        for segment, below in tree.items()
+        if "*" in segment
+    ]
+    if cases:
+        yield f'for {name} in $(ls "{path}/" 2>/dev/null); do {"; ".join(cases)}; done'
 
 
 def _stdin(question: NodeQuestion) -> str:

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from gpuops.judging.finding import Finding, NotApplicable, Severity
+from gpuops.judging.finding import Finding, NotApplicable
 from gpuops.probing import Unknown
+from gpuops.reasons import Severity
 from gpuops.trends.chance import FALSE_ALARMS_PER_NODE_MONTH, RUNS_PER_MONTH, binomial_tail
 from gpuops.trends.past import NodePast, Record, Sight, Tally, too_few
 

@@ -4,16 +4,20 @@ import csv
 import io
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 from tests.program import run_gpuops
-from tests.unit.test_store_runs import finding, gpu, record, visit
+from tests.unit.test_store_runs import BEGAN, finding, gpu, record, shared_by, visit
 
 from gpuops.report.page import Page
+from gpuops.report.past.changes import lines
 from gpuops.report.past.history import fleet_lines, sparkline, to_csv
 from gpuops.report.past.wording import format_days
+from gpuops.results.health import Report, Run
 from gpuops.results.history import FailureRecord, FleetHistory
 from gpuops.store import Runs
 from gpuops.store.records import FLEET, SeenLink, SeenPart, Visit
@@ -63,6 +67,43 @@ def test_text_fits_80_columns_and_has_no_control_characters(project, name):
     assert (done.returncode, done.stderr) == (0, "")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["run-diff", "node-history", "kept-run", "runs", "why"])
+def test_what_only_asking_nodes_needs_is_not_loaded(project, name):
+    code = f"import sys; sys.argv[1:] = {CALLS[name]}\nfrom gpuops.cli import program\n"
+    code += "program(standalone_mode=False); print(*sys.modules)"
+    (project / "gpuops.yml").write_text("inventory: prod.yml\n")
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+    loaded = {*done.stdout.splitlines()[-1].split()}
+    assert "gpuops.store.runs" in loaded
+    asking = {"workspace", "nodes", "facts", "judging", "transport", "catalogue", "inventory.inventory"}
+    assert not loaded & {*(f"gpuops.{module}" for module in asking), "concurrent.futures", "jinja2", "numpy"}
+
+
+def test_the_report_names_the_nodes_that_join_a_finding_of_the_fleet(tmp_path):
+    path = tmp_path / "state.db"
+    with Runs(path) as runs:
+        for hours, nodes in enumerate((("n1", "n2", "n3"), ("n1", "n2", "n3", "n4"))):
+            _, changes = runs.save(record(hours, **shared_by(*nodes)))
+    told = [line.strip() for line in lines(changes, 2, Page())]
+    assert told[1] == "new       n4 fleet ib-ports"
+    report = Report(Run("0", BEGAN, "prod.yml", "quick", 1.0), (), changes=changes)
+    assert report.conclusion("new") == "failed"
+
+
+def test_a_finding_of_the_fleet_is_told_of_the_nodes_and_runs_that_had_it(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(0, **shared_by()))
+        runs.save(record(1, **shared_by("n1", "n2", "n3")))
+        runs.save(record(2, **shared_by("n1", "n2", "n3", "n4")))
+    first, last = (text(tmp_path, "runs", "show", number) for number in "23")
+    assert "isolate n[1-3] fleet ib-ports: fell off the bus (in run 3)" in first
+    assert last.endswith("isolate n[1-4] fleet ib-ports: fell off the bus")
+    for words in (("why",), ("history",)):
+        assert "(2 runs in 1.0 h)" in text(tmp_path, *words, "n3")
+        assert "(1 run)" in text(tmp_path, *words, "n4")
 
 
 def test_what_is_the_same_on_many_nodes_is_said_once(tmp_path):
@@ -134,7 +175,7 @@ def test_a_node_that_never_answered_is_not_said_to_have_never_failed(tmp_path):
     with Runs(tmp_path / ".gpuops" / "state.db") as runs:
         runs.save(record(n1=visit(), n2=refused, n3=Visit("unknown", boot="b1")))
         runs.save(record(1, verb="preflight", n2=Visit("fail", "reach: refused")))
-    assert "2 runs of 3 nodes; 2 never failed; never reached: n2" in text(tmp_path, "history")
+    assert "2 runs of 3 nodes; 2 without a failure of their own; never reached: n2" in text(tmp_path, "history")
     shown = run_gpuops("history", "-i", "prod.yml", "--json", cwd=tmp_path).stdout
     assert json.loads(shown)["never_reached"] == ["n2"]
 
@@ -196,6 +237,17 @@ def test_wrong_words_are_one_sentence(project, words, sentence):
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("why", "n1"), ("history", "n1"), ("history", "gpu", "A"), ("diff",), ("diff", "1"), ("runs", "show", "1")],
+)
+def test_an_empty_store_says_how_to_fill_it(tmp_path, words):
+    (tmp_path / "prod.yml").write_text("all:\n  hosts:\n    n1:\n")
+    done = run_gpuops(*words, "-i", "prod.yml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith("is kept yet; to save one: gpuops validate -i prod.yml\n")
 
 
 def test_without_a_store_nothing_is_made(tmp_path):

@@ -11,7 +11,7 @@ from gpuops.cli import program
 from gpuops.errors import OutputError
 from gpuops.facts import read
 from gpuops.project import load_project
-from gpuops.report.output import save_facts
+from gpuops.report.answers import save_facts
 from gpuops.store import Runs
 from gpuops.store.records import RunRecord, Visit
 

@@ -69,7 +69,10 @@ def test_content_is_the_projects_wherever_one_stands_in_it(inside, project, gpuo
 
 def test_store_and_journals_are_the_projects(inside, gpuops):
     assert json.loads(gpuops("state", "list", "--json"))["hosts"]["gpu01"]["why"] == "fan swap"
-    assert gpuops("journal", "verify", "nope") == f"no run nope in {inside / 'state' / 'runs'}"
+    assert (
+        gpuops("journal", "verify", "nope")
+        == f"no run nope in {inside / 'state' / 'runs'}; to list them: gpuops runs list"
+    )
 
 
 def test_the_inventory_of_the_settings_is_the_projects_whatever_lies_here(inside, gpuops):

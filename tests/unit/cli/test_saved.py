@@ -12,7 +12,7 @@ from gpuops.cli import program
 from gpuops.errors import PatternError
 from gpuops.facts import questions, read
 from gpuops.judging import choose
-from gpuops.report.output import save_facts
+from gpuops.report.answers import save_facts
 from gpuops.shell import Completed
 
 HOSTS = "all: {children: {rack1: {hosts: {n1: }}, rack2: {hosts: {n2: , n4: }}}, vars: {ansible_connection: local}}\n"

@@ -12,7 +12,7 @@ import pytest
 from gpuops.cluster import Cluster
 from gpuops.errors import CancelledError, Interrupted
 from gpuops.operations import own_tests
-from gpuops.report.output import save_facts
+from gpuops.report.answers import save_facts
 from gpuops.requests import ValidateRequest
 from gpuops.secret import Secret
 

@@ -9,7 +9,7 @@ import pytest
 from gpuops.document import Where
 from gpuops.judging import Waiver, discover
 from gpuops.operations.past.recall import _fails, _still_holds, blamed
-from gpuops.results.recorded import ALL_REDUCE
+from gpuops.results.kept import ALL_REDUCE
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, KeptVisit, RunRecord, SeenFinding, Visit
 

@@ -10,7 +10,7 @@ from gpuops.facts import Facts
 from gpuops.inventory import Inventory
 from gpuops.inventory.machine_vars import machine_vars
 from gpuops.reasons import Excluded
-from gpuops.report.output import save_facts
+from gpuops.report.answers import save_facts
 
 INVENTORY = """\
 all:

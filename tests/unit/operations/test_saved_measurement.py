@@ -15,7 +15,7 @@ from gpuops.isolation.node_evidence import all_reduce, evidence_of, parse_node_e
 from gpuops.isolation.simulation import Disturbances
 from gpuops.isolation.trials import run
 from gpuops.profile import load
-from gpuops.report.output import save_facts
+from gpuops.report.answers import save_facts
 
 CABLING = Cabling(nodes=16, gpus=8, unit=8, leaves=8)
 

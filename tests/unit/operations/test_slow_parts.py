@@ -11,7 +11,7 @@ from gpuops.operations.past.slow_parts import slow_parts
 from gpuops.operations.planning.machines import as_measured
 from gpuops.planner.hardware import from_catalogue
 from gpuops.planner.price import SlowPart
-from gpuops.results.recorded import ALL_GPUS, ALL_RAILS, ALL_REDUCE, blamed_figures
+from gpuops.results.kept import ALL_GPUS, ALL_RAILS, ALL_REDUCE, blamed_figures
 from gpuops.store import Runs
 from gpuops.store.records import FLEET, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 

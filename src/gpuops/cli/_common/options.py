@@ -68,7 +68,7 @@ class Hosts:
     @contextmanager
     def cluster(self) -> Iterator[Cluster]:
         """Those hosts, with nothing left open in the end."""
-        from gpuops.workspace import configured_inventory
+        from gpuops.store.place import configured_inventory
 
         default = configured_inventory(settings(), os.environ)
         with proposing(self._options(default)), self._opened(default) as cluster:
@@ -85,7 +85,7 @@ class Hosts:
         return "localhost" if self.local else self.inventory or ""
 
     def _options(self, default: str) -> HostOptions:
-        from gpuops.workspace import VARIABLE
+        from gpuops.store.place import VARIABLE
 
         passwords = ("-k",) * self.ask_pass + ("-K",) * self.ask_become_pass
         of_environment = "" if self.folder else os.environ.get(VARIABLE, "")  # set for this one command, perhaps
@@ -177,7 +177,7 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(verb)
     def with_project(inventory: str | None, **options: Any) -> Any:
-        from gpuops.workspace import VARIABLE, project_beside
+        from gpuops.store.place import VARIABLE, project_beside
 
         project = project_beside(settings(), inventory or "", os.environ)
         if project.notice:

@@ -32,7 +32,7 @@ def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: P
     """
     from gpuops.reasons import exit_code
     from gpuops.report.all_reduce.measurement import render
-    from gpuops.report.output import save_facts
+    from gpuops.report.answers import save_facts
     from gpuops.report.svg import heatmap
 
     measurement = carry_out(cluster, replace(request, keep_answers=save is not None))

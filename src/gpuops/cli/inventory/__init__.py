@@ -44,7 +44,7 @@ def open_inventory(source: str | None, limit: str, pattern: str = "all") -> tupl
     """Return the name of the inventory that ``-i`` or gpuops.yml names, and its selected hosts."""
     from gpuops.inventory import Inventory
     from gpuops.project import shortest
-    from gpuops.workspace import VARIABLE
+    from gpuops.store.place import VARIABLE
 
     project = settings()
     variable = "" if source else os.environ.get(VARIABLE, "")

@@ -30,7 +30,7 @@ def command(project: Project, node: str, output: Output) -> None:
 def _hosts_beside(project: Project) -> tuple[str, ...]:
     """Return the hosts of the inventory that `kept` was given, or of the configured one; none without either."""
     from gpuops.inventory import Inventory
-    from gpuops.workspace import configured_inventory
+    from gpuops.store.place import configured_inventory
 
     named = click.get_current_context().meta.get(NAMED_INVENTORY) or configured_inventory(project, os.environ)
     return tuple(Inventory.open(named, current_project()).hosts) if named else ()

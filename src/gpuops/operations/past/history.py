@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpuops.errors import InputError, did_you_mean
@@ -23,7 +24,7 @@ from gpuops.results.history import (
     series,
 )
 from gpuops.store import Runs, Store
-from gpuops.store.records import FLEET, KeptFinding, KeptPart, KeptRun, KeptVisit
+from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Visit
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
@@ -34,9 +35,19 @@ def of_run(path: Path, number: int) -> RunDetails:
     """Return one run; raise `InputError` if there is none of this number."""
     with Runs(path, create=False) as runs:
         run, visits = _run(runs, number), runs.visits_of(number)
-        findings = runs.findings_by_number(n for visit in visits.values() for n in visit.findings)
+        found = list(runs.findings_by_number(n for visit in visits.values() for n in visit.findings).values())
     nodes = {node: kept.visit for node, kept in visits.items() if node != FLEET}
-    return RunDetails(run, nodes, tuple(findings.values()))
+    return RunDetails(run, nodes, tuple(_in_run(finding, found, nodes) for finding in found))
+
+
+def _in_run(finding: KeptFinding, found: Iterable[KeptFinding], visits: Mapping[str, Visit]) -> KeptFinding:
+    """Return the finding with the nodes that shared it in a run; its words, of its last run, may count others."""
+    check = finding.key.check
+    showing = tuple(n for n, visit in visits.items() if visit.checks.get(check, "").startswith(SHARED))
+    shared = [each for each in found if (each.key.node, each.key.check) == (FLEET, check)]
+    if shared != [finding] or not showing or {*showing} == {*finding.nodes}:
+        return finding
+    return replace(finding, nodes=showing, message=f"{finding.message} (in run {finding.last_run})")
 
 
 def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
@@ -48,14 +59,15 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
         before, after = _chosen(runs, sorted(numbers))
         old, new = (runs.visits_of(run.number, figures=False) for run in (before, after))
         moved = runs.parts_that_came(before.number, after.number)
-        return compare(before, after, (old, new), runs.findings_between(before.number, after.number), moved)
+        findings = runs.findings_between(before.number, after.number)
+        return compare(before, after, (old, new), findings, runs.last_result, moved)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
     chosen = [_run(runs, number) for number in numbers]
     if len(chosen) == 2:
         return chosen[0], chosen[1]
-    latest = next((run for run in runs.runs(1000) if run.verb == (chosen[0].verb if chosen else "validate")), None)
+    latest = runs.latest(chosen[0].verb if chosen else "validate")
     if latest is None:
         raise InputError(f"no validation is kept yet; to save one: {propose('validate')}")
     before = chosen[0] if chosen else runs.previous(latest.number, latest.verb)
@@ -69,11 +81,15 @@ def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
 def _run(runs: Runs, number: int) -> KeptRun:
     run = runs.run(number)
     if run is None:
-        raise InputError(f"no run {number} in the store; to list them: {propose('runs', 'list')}")
+        to_list = f"; to list them: {propose('runs', 'list')}" if runs.count() else _to_list(runs)
+        raise InputError(f"no run {number} in the store{to_list}")
     return run
 
 
-def _to_list() -> str:
+def _to_list(runs: Runs) -> str:
+    """Return what to do about a node or part that the store does not have."""
+    if not runs.count():
+        return f"; no run is kept yet; to save one: {propose('validate')}"
     return f"; to list nodes and parts that failed: {propose('history')}"
 
 
@@ -82,10 +98,11 @@ def why(path: Path, node: str) -> Explanation:
     with Store(path, create=False) as store, Runs(path, create=False) as runs:
         events, watched, known = store.history(node), runs.watched(), store.latest_by_node()
         if not events and node not in watched:
-            raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list()}')
+            raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list(runs)}')
         findings, parts = runs.findings(node), tuple(runs.parts_of(node))
-        visits = runs.visits(node, LATEST_VISITS)
+        visits = runs.visits(node, LATEST_VISITS, figures=False)
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes and not _passed(f, visits)]
+        shared = [_on_node(finding, visits) for finding in shared]
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
     return Explanation(
         node,
@@ -103,6 +120,15 @@ def _passed(finding: KeptFinding, visits: Iterable[KeptVisit]) -> bool:
     """Return True if the finding's check passed on the node of ``visits`` since others were found to share it."""
     check = finding.key.check
     return any(visit.run > finding.last_run and visit.visit.checks.get(check) == "pass" for visit in visits)
+
+
+def _on_node(finding: KeptFinding, visits: Sequence[KeptVisit]) -> KeptFinding:
+    """Return a finding that nodes share with the runs of ``visits``, all of one node, in which that node showed it."""
+    check, since = finding.key.check, finding.first_run
+    showing = [v for v in visits if v.run >= since and v.visit.checks.get(check, "").startswith(SHARED)]
+    if not showing or showing[0] is visits[0]:  # it may be older than these visits
+        return finding
+    return replace(finding, first_run=showing[0].run, first_at=showing[0].at, times=len(showing))
 
 
 def _failures(runs: Runs, serial: str) -> int:
@@ -129,9 +155,9 @@ def of_node(path: Path, node: str) -> NodeHistory:
     with Runs(path, create=False) as runs:
         watched = runs.watched()
         if node not in watched:
-            raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list()}')
+            raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list(runs)}')
         visits = tuple(runs.visits(node, LATEST_VISITS))
-        shared = [finding for finding in runs.findings(FLEET) if node in finding.nodes]
+        shared = [_on_node(finding, visits) for finding in runs.findings(FLEET) if node in finding.nodes]
         return NodeHistory(node, (*runs.findings(node), *shared), tuple(runs.parts_of(node)), visits)
 
 
@@ -140,7 +166,7 @@ def of_part(path: Path, serial: str) -> PartHistory:
     with Runs(path, create=False) as runs:
         slots = tuple(runs.parts(serial))
         if not slots:
-            raise InputError(f'no part with the serial number "{serial}" was seen{_to_list()}')
+            raise InputError(f'no part with the serial number "{serial}" was seen{_to_list(runs)}')
         findings = tuple(_findings_on(runs, slots))
         figures: dict[str, list[tuple[dt.datetime, float]]] = {}
         for slot in slots:

@@ -16,7 +16,7 @@ from gpuops.placement import NodeShape
 from gpuops.probing import Unknown
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
-from gpuops.results.recorded import ALL_REDUCE, SHADOW, WAIVED, shape_from
+from gpuops.results.kept import ALL_REDUCE, SHADOW, WAIVED, shape_from
 from gpuops.store import Runs
 from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptVisit
 from gpuops.workspace import Workspace
@@ -84,7 +84,7 @@ def note_fabric(work: Workspace, known: Iterable[KeptFinding]) -> None:
 def _visits(work: Workspace) -> Mapping[str, KeptVisit]:
     try:
         with Runs(work.project.store_path, create=False) as runs:
-            return runs.latest_visits([host.name for host in work.hosts], "validate")
+            return runs.latest_visits([host.name for host in work.hosts], "validate", figures=False)
     except (OutputError, LockedError) as error:
         work.note(f"asking the nodes again: {error}")
         return {}

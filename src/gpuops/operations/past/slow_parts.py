@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from gpuops.errors import LockedError, OutputError
 from gpuops.operations.past.recall import when
 from gpuops.planner.price import SlowPart
-from gpuops.results.recorded import ALL_GPUS, ALL_RAILS, blamed_figures
+from gpuops.results.kept import ALL_GPUS, ALL_RAILS, blamed_figures
 from gpuops.store import Runs
 from gpuops.store.records import KeptFinding
 from gpuops.workspace import Workspace

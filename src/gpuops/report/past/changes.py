@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuops.errors import format_count
 from gpuops.report.page import Page, clean, fold
-from gpuops.store.records import Changes, KeptFinding
+from gpuops.store.records import FLEET, Changes, KeptFinding
 
 _KIND_WIDTH = 12
 _MOST = 12
@@ -37,9 +37,10 @@ def lines(changes: Changes, number: int | None, page: Page) -> Iterator[str]:
 def _listed(kind: str, findings: Sequence[KeptFinding], page: Page) -> Iterator[str]:
     nodes_by_text: dict[str, list[str]] = {}
     for finding in findings:
-        nodes_by_text.setdefault(_text(finding, kind), []).append(finding.key.node)
+        own = [finding.key.node] if finding.key.node != FLEET else finding.nodes
+        nodes_by_text.setdefault(_text(finding, kind), []).extend(own)
     for text, nodes in list(nodes_by_text.items())[:_MOST]:
-        where = fold(filter(None, nodes)) or "fleet"
+        where = fold(nodes) or "fleet"
         yield from page.labelled(f"  {kind:<{_KIND_WIDTH - 2}}", clean(f"{where} {text}"), _KIND_WIDTH)
     if len(nodes_by_text) > _MOST:
         yield f"  {kind:<{_KIND_WIDTH - 2}}{len(nodes_by_text) - _MOST} more: --json lists them"

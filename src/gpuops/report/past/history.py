@@ -12,7 +12,6 @@ from gpuops.errors import format_count
 from gpuops.proposal import propose
 from gpuops.report.page import Page, clean, fold
 from gpuops.report.past.wording import format_days, format_parts, format_time, format_times, name_kind
-from gpuops.results.figures import is_counter
 from gpuops.results.history import (
     FailureRecord,
     FleetHistory,
@@ -23,6 +22,7 @@ from gpuops.results.history import (
     Points,
     RunDetails,
     RunDiff,
+    is_counter,
     series,
 )
 from gpuops.store.records import KeptFinding, KeptPart, KeptRun
@@ -105,7 +105,7 @@ def fleet_lines(history: FleetHistory, page: Page) -> Iterator[str]:
     healthy = sum(not record.failures and record.name not in history.never_reached for record in history.nodes)
     unseen = f"; never reached: {fold(history.never_reached)}" if history.never_reached else ""
     counts = f"{format_count(history.runs, 'run')} of {format_count(len(history.nodes), 'node')}"
-    yield from page.labelled("", f"{counts}; {healthy} never failed{unseen}", 0)
+    yield from page.labelled("", f"{counts}; {healthy} without a failure of their own{unseen}", 0)
     for title, records in (("node", failed), ("part", history.parts)):
         if records:
             yield ""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gpuops.errors import format_count
-from gpuops.judging import SEVERITIES
+from gpuops.reasons import SEVERITIES
 from gpuops.report.page import Page, clean
 from gpuops.report.past.wording import format_parts, format_time, format_times
 from gpuops.results.history import Explanation
