@@ -1,6 +1,7 @@
 """Runs in the store: what changed, where parts are, and that nothing is lost or half there."""
 
 import contextlib
+import dataclasses
 import datetime as dt
 import os
 import signal
@@ -196,6 +197,20 @@ def test_a_finding_of_the_fleet_that_becomes_one_of_nodes_is_not_new_on_them(run
     own = {name: visit(finding(name, "ib-ports", "mlx5_0")) for name in ("n1", "n4")}
     _, changes = runs.save(record(1, **own, n2=visit(), n3=visit()))
     assert (nodes_of(changes.new), nodes_of(changes.continuing)) == (["n4"], ["n1"])
+
+
+def warned(name):
+    """Return a visit whose finding is a warning, as of a node that has just booted."""
+    mild = dataclasses.replace(finding(name), status="warn", severity="warn")
+    return dataclasses.replace(visit(mild), checks={"gpu-lost": "warn", "ib-ports": "pass"})
+
+
+def test_a_failure_that_was_a_warning_is_new_once(runs):
+    mild = [runs.save(record(hours, n1=warned("n1")))[1] for hours in (0, 1)]
+    grave = [runs.save(record(hours, n1=visit(finding())))[1] for hours in (2, 3)]
+    _, milder = runs.save(record(4, n1=warned("n1")))
+    assert [nodes_of(each.new) for each in (*mild, *grave, milder)] == [["n1"], [], ["n1"], [], []]
+    assert len(runs.findings("n1")) == 1
 
 
 def test_another_code_is_new_on_nodes_that_shared_one(runs):

@@ -1,5 +1,6 @@
 """A lost node is replaced by the best spare, and no other rank moves."""
 
+import datetime as dt
 import json
 import shlex
 from dataclasses import replace
@@ -12,6 +13,8 @@ from gpuops.cli.render import command as render_command
 from gpuops.errors import LayoutError
 from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, place, substitute
+from gpuops.store import Runs
+from gpuops.store.records import FindingKey, RunRecord, SeenFinding, Visit
 
 
 def node(name, unit="L0", gpus=8):
@@ -81,6 +84,37 @@ def test_the_commands_restart_a_job_from_its_launch_directory(tmp_path, monkeypa
     assert "--node-rank=2" in (tmp_path / "launch" / "static-gpu05.sh").read_text()
     again = run(place_command, "gpu[01-05]:8", "--replace", "gpu03")
     assert "gpu03 holds no rank in launch; its nodes are gpu01, gpu02, gpu05, gpu04" in str(again.exception)
+
+
+def test_a_node_that_the_job_has_lost_before_is_no_spare(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(render_command, "-t", "torchrun", "gpu[01-04]:8", "--layout", "dp=4,tp=8")
+    run(render_command, "-t", "torchrun", "gpu[01-06]:8", "--replace", "gpu03", "--overwrite")
+    done = run(place_command, "gpu[01-06]:8", "--replace", "gpu01", "--json")
+    assert json.loads(done.stdout)["moved"] == {"gpu01": "gpu06"}, "gpu03 comes first by name"
+    assert "excluded: gpu03: the job lost it before (--include-unhealthy offers it again)" in done.stderr
+    run(render_command, "-t", "torchrun", "gpu[01-06]:8", "--replace", "gpu01", "--overwrite")
+    none = run(place_command, "gpu[01-06]:8", "--replace", "gpu02")
+    assert "no spare has the 8 GPUs" in str(none.exception)
+    again = run(place_command, "gpu[01-06]:8", "--replace", "gpu02", "--include-unhealthy", "--json")
+    assert json.loads(again.stdout)["moved"] == {"gpu02": "gpu01"}
+
+
+def test_a_spare_that_the_last_measurement_blamed_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpuops.yml").write_text("")
+    run(render_command, "-t", "torchrun", "gpu[01-04]:8", "--layout", "dp=4,tp=8")
+    key = FindingKey("gpu05", "all-reduce-bandwidth", "mlx5_3", "slow")
+    seen = Visit("fail", checks={key.check: "fail"}, findings=(SeenFinding(key, "fail", "fail", "31 of 48 GB/s"),))
+    now = dt.datetime.now(dt.timezone.utc)
+    (tmp_path / ".gpuops").mkdir()
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(RunRecord("allreduce", now, 60.0, "failed", "alice", nodes={"gpu05": seen}))
+    done = run(place_command, "gpu[01-06]:8", "--replace", "gpu03", "--json")
+    assert json.loads(done.stdout)["moved"] == {"gpu03": "gpu06"}
+    assert "excluded: gpu05: the all-reduce of " in done.stderr
+    done = run(place_command, "gpu[01-06]:8", "--replace", "gpu03", "--include-unhealthy", "--json")
+    assert json.loads(done.stdout)["moved"] == {"gpu03": "gpu05"}
 
 
 def test_the_job_that_is_started_again_is_the_same(tmp_path, monkeypatch):

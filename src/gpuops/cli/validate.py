@@ -23,7 +23,7 @@ _format, _json, _output = output_options("table", "json", "junit")
 @click.option(
     "--fail-on",
     type=click.Choice(["fail", "warn", "never", "new"]),
-    help="Lowest severity that exits with 1 (default: fail); new: only failures that the previous run did not have.",
+    help="Lowest severity that exits with 1 (default: fail); new: only failures that a node did not have before.",
 )
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the answers for --from.")
 @_format

@@ -64,7 +64,8 @@ class JobRun(Result):
 
     ``asserted`` are the ranks that reported themselves in their seats, ``misplaced`` those elsewhere, each with what is
     wrong. ``lost`` are the nodes that could not be reached or were lost; ``left`` holds, by node, the processes that
-    survive even SIGKILL, with their kernel states. ``submitted`` is the answer of sbatch, kubectl, flux or qsub.
+    survive even SIGKILL, with their kernel states. ``unended`` are the nodes that did not report the end of their part:
+    they end it within ``unended_seconds``. ``submitted`` is the answer of sbatch, kubectl, flux or qsub.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.job/1"
@@ -77,6 +78,8 @@ class JobRun(Result):
     failure: RankFailure | None = None
     lost: Mapping[str, Excluded] = field(default_factory=dict, hash=False)
     left: Mapping[str, Mapping[int, str]] = field(default_factory=dict, hash=False)
+    unended: tuple[str, ...] = ()
+    unended_seconds: float = 0.0
     diagnosis: Diagnosis | None = None
     submitted: str = ""
     seconds: float = 0.0
@@ -125,6 +128,7 @@ class JobRun(Result):
             "failure": self.failure.to_document() if self.failure else None,
             "lost": {node: reason.to_document() for node, reason in self.lost.items()},
             "left": {node: {str(pid): state for pid, state in pids.items()} for node, pids in self.left.items()},
+            "unended": list(self.unended),
             "preflight": self.diagnosis.to_document() if self.diagnosis else None,
             "seconds": round(self.seconds, 1),
             "conclusion": self.conclusion(),

@@ -41,6 +41,7 @@ class NodePlan:
     """The part of one node: its ``seats``, and its ``script`` (empty: each rank is started by itself).
 
     ``config_text`` is the text of Accelerate's configuration that the script names, if it is in the same directory.
+    ``environment`` are the variables that the script should set, beside the GPUs.
     """
 
     name: str
@@ -48,6 +49,7 @@ class NodePlan:
     script: str = ""
     script_text: str = field(default="", repr=False)
     config_text: str = field(default="", repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ def _plan(
             tuple(Seat(**{**seat, "at": dict(seat["at"])}) for seat in node["ranks"]),
             node["script"],
             scripts.get(node["script"], ""),
+            environment=dict(node.get("environment", {})),  # not in files of before
         )
         for node in document["nodes"]
     )

@@ -64,6 +64,7 @@ class RunningJob:
     misplaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
     lost: dict[str, Excluded] = field(default_factory=dict)
     left: dict[str, dict[int, str]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
     started: bool = False
     interrupted: bool = False
     _ends: list[_End] = field(default_factory=list)
@@ -196,6 +197,7 @@ class RunningJob:
         self._ends.append(_End(at, node, ranks, end["code"], str(end.get("why", "")), final))
 
     def _take_over(self, node: str, over: dict[str, Any], _now: float) -> None:
+        self.ended.add(node)
         if over["left"]:
             self.left[node] = {int(pid): str(state) for pid, state in over["left"].items()}
 
@@ -215,6 +217,11 @@ class RunningJob:
         ends = time.monotonic() + self.grace + _AFTER_END_SECONDS
         while time.monotonic() < ends and len(self._over) < len(self.plan.nodes):
             time.sleep(_TICK_SECONDS)
+
+    @property
+    def unended(self) -> tuple[str, ...]:
+        """The nodes that were started and have not reported the end of all that ran there."""
+        return tuple(node.name for node in self.plan.nodes if node.name not in self.ended) if self.started else ()
 
     def failure(self) -> RankFailure | None:
         """Return the first failed end of ranks, if a process of the job failed: a launcher may restart its ranks."""

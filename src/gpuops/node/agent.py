@@ -19,6 +19,7 @@ AFTER_KILL_SECONDS = 1.0
 AFTER_EXIT_SECONDS = 0.5
 WIDTH = 16
 PIPE_BYTES = 65536
+ENDINGS = (_signal.SIGHUP, _signal.SIGTERM)
 
 
 class Job:
@@ -28,6 +29,7 @@ class Job:
 
     def __init__(self, question) -> None:
         self.question = question
+        self.jobs = [self]
         self.lane = question["lane"]
         self.streams = {}
         self.texts = {"out": [], "err": []}
@@ -40,15 +42,43 @@ class Job:
     def start(self, poll, words) -> None:
         self.began = time.monotonic()
         out, err, into = os.pipe(), os.pipe(), os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            child(self.question, words, into[0], out[1], err[1])
-        for descriptor in (into[0], out[1], err[1]):
+        ends = (into[0], out[1], err[1])
+        if can_spawn(self.question, words):
+            self.spawn(words, ends)
+        else:
+            self.pid = os.fork()
+            if self.pid == 0:
+                child(self, words, ends)
+        for descriptor in ends:
             os.close(descriptor)
         self.stdin = into[1]
         self.streams = {out[0]: "out", err[0]: "err"}
         for descriptor in self.streams:
             poll.register(descriptor, select.POLLIN)
+
+    def spawn(self, words, ends) -> None:
+        """Start the command without a copy of this process, which costs more CPU time than most commands.
+
+        HUP and TERM wait until the watcher knows the process; a SIGKILL in these microseconds leaves it alone.
+        """
+        moves = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(ends)]
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, ENDINGS)
+        try:
+            self.pid = os.posix_spawnp(
+                words[0],
+                words,
+                os.environ,
+                file_actions=moves,
+                setsid=True,
+                setsigmask=mask,
+                setsigdef=[_signal.SIGPIPE],  # Python ignores it, and commands must not inherit this
+            )
+            hand_over(WATCHER, b"+%d\n" % self.pid)
+        except OSError as error:
+            self.status, self.ended_at = refusal(words, error), self.began
+            self.texts["err"].append(str(error).encode())
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
     def feed(self, data) -> None:
         """Write the child's whole stdin; if it does not fit into the pipe, fork a process that writes it."""
@@ -78,7 +108,7 @@ class Job:
 
     def kill(self) -> None:
         """Kill the child's process group, once. A child under sudo runs as root: sudo forwards TERM, and can kill."""
-        if self.killed_at is not None:
+        if self.killed_at is not None or self.pid is None:
             return
         self.killed_at = time.monotonic()
         try:
@@ -117,10 +147,52 @@ class Job:
         self.feed(b"")
         if self.killed_at is None:
             self.kill()     # a daemon may have left processes in the group
-        hand_over(WATCHER, b"-%d\n" % self.pid)
+        if self.pid is not None:
+            hand_over(WATCHER, b"-%d\n" % self.pid)
 
     def text(self, name) -> bytes:
         return b"".join(self.texts[name])
+
+    def left_over(self) -> list:
+        """Return the jobs that have to run because this one failed."""
+        return []
+
+
+class Reader(Job):
+    """One process that reads the files of several questions, because every process costs the node CPU time.
+
+    If it does not finish in half of the time of one question, the questions that it left over are read apart.
+    """
+
+    def __init__(self, jobs) -> None:
+        seconds, first = min(job.question["seconds"] for job in jobs), jobs[0].question
+        if len(jobs) > 1:
+            first = dict(first, seconds=seconds / 2, cap=first["total"])
+        super().__init__(first)
+        self.jobs = jobs
+
+    def left_over(self) -> list:
+        text, rest = self.text("out"), list(self.jobs)
+        while rest:
+            length, newline, text = text.partition(b"\n")
+            if not newline or len(text) < int(length):
+                break
+            job = rest.pop(0)
+            job.status, job.seconds, job.texts["out"] = 0, self.seconds, [text[:int(length)]]
+            text = text[int(length):]
+        if len(self.jobs) > 1:
+            return [Reader([job]) for job in rest]
+        for job in rest:
+            job.status, job.seconds, job.state = self.status, self.seconds, self.state
+            job.timed_out, job.truncated = self.timed_out, self.truncated
+            job.texts = {"out": [text], "err": self.texts["err"]}
+        return []
+
+
+def together(jobs) -> list:
+    """Return the jobs with one in place of those that read files."""
+    readers = [job for job in jobs if not job.question["words"]]
+    return ([Reader(readers)] if readers else []) + [job for job in jobs if job.question["words"]]
 
 
 def kill_as_root(group) -> None:
@@ -139,28 +211,38 @@ def state_of(pid) -> str:
         return "?"
 
 
-def child(question, words, into, out, err) -> None:
+def can_spawn(question, words) -> bool:
+    """Return False for what runs as root, which the watcher must know before it starts, or at another priority."""
+    own = words and words is question["words"] and question["become"] != "always" and not question["lane"]
+    return bool(own) and hasattr(os, "posix_spawnp")  # Python 3.8
+
+
+def child(job, words, ends) -> None:
     """Run the command, or read the files, in a forked child; never return."""
     status = 126
     try:
         os.setsid()
         hand_over(WATCHER, b"+%d\n" % os.getpid())
-        for source, target in ((into, 0), (out, 1), (err, 2)):
+        for target, source in enumerate(ends):
             os.dup2(source, target)
         _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)    # Python ignores it, and commands must not inherit this
-        if question["lane"]:
+        if job.lane:
             os.nice(10)
         if words:
             os.execvp(words[0], words)
-        send_files(question["globs"], question["limit"])
+        send_files([(each.question["globs"], each.question["limit"]) for each in job.jobs], job.jobs[0].question["cap"])
         status = 0
-    except FileNotFoundError:
-        status = 127
     except OSError as error:
-        status = 126 if not words or is_there(words[0]) else 127    # perhaps this user may not enter a folder on PATH
+        status = refusal(words, error)
         os.write(2, str(error).encode())
     finally:
         os._exit(status)
+
+
+def refusal(words, error) -> int:
+    """Return the exit status of a shell that cannot start a command; one may not enter every folder on PATH."""
+    missing = isinstance(error, FileNotFoundError) or words and not is_there(words[0])
+    return 127 if missing else 126
 
 
 def is_there(program) -> bool:
@@ -255,7 +337,8 @@ def launch(waiting, running, poll) -> None:
 
 def give_up(waiting, running) -> None:
     for job in waiting:
-        job.timed_out, job.status = True, 137
+        for each in job.jobs:
+            each.timed_out, each.status = True, 137
     del waiting[:]
     for job in running:
         job.timed_out = True
@@ -267,6 +350,7 @@ def collect_finished(waiting, running, poll, now) -> None:
         if job.check(now):
             job.close(poll)
             running.remove(job)
+            waiting.extend(job.left_over())
             if job.lane and job.timed_out:
                 skip_same_program(waiting, job)
 
@@ -357,14 +441,21 @@ def answer_sudo_prompt(job, prompt, passed, password, answered) -> bool:
 def pack(job) -> bytes:
     out, err = job.text("out"), job.text("err")
     head = "%d %.3f %d %d %s %d %d\n" % (
-        job.status, job.seconds, job.timed_out, job.truncated, job.state or "-", len(out), len(err))
+        job.status,
+        job.seconds,
+        job.timed_out,
+        job.truncated,
+        job.state or "-",
+        len(out),
+        len(err),
+    )
     return head.encode() + out + err
 
 
 def answer(mark, request) -> None:
     seconds, password, questions = eval(request, {})
     jobs, Job.total = [Job(question) for question in questions], 0
-    run([job for job in jobs if job.question["become"] != "always" or os.geteuid() == 0], seconds)
+    run(together([job for job in jobs if job.question["become"] != "always" or os.geteuid() == 0]), seconds)
     escalate(jobs, password)
     body = zlib.compress(b"".join(pack(job) for job in jobs), 1)
     stdout = sys.stdout.buffer
@@ -383,7 +474,7 @@ def reap() -> None:
 
 
 def serve(mark) -> None:
-    for number in (_signal.SIGHUP, _signal.SIGTERM):
+    for number in ENDINGS:
         _signal.signal(number, lambda *_: sys.exit())   # runs the cleanup that ends all jobs
     write_all(1, ("\n%s hello\n" % mark).encode())
     stdin = sys.stdin.buffer

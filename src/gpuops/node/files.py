@@ -2,12 +2,24 @@
 import os
 
 
-def send_files(globs, limit) -> None:
+def send_files(questions, cap) -> None:
+    """Read the files of one question after another; before each answer stands a line with its length.
+
+    Of several answers, one that is too long is the last: the caller asks it apart, and truncates it.
+    """
+    for globs, limit in questions:
+        found = b"".join(contents(globs, limit))
+        if len(found) > cap and len(questions) > 1:
+            return
+        write_all(1, b"%d\n" % len(found) + found)
+
+
+def contents(globs, limit) -> object:
     for pattern in globs:
         for path in expand(pattern):
             content = peek(path, limit)
             if content is not None:
-                write_all(1, path.encode("utf-8", "surrogateescape") + b"\0" + content.replace(b"\0", b" ") + b"\0")
+                yield path.encode("utf-8", "surrogateescape") + b"\0" + content.replace(b"\0", b" ") + b"\0"
 
 
 def expand(pattern) -> list:

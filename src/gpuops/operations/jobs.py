@@ -16,7 +16,7 @@ from gpuops.events import JobLine, RankEnded
 from gpuops.inventory import Host
 from gpuops.launching.logs import Logs
 from gpuops.launching.outcome import JobRun, RankFailure
-from gpuops.launching.plan import JobPlan, interpreted, plan_of, read_plan
+from gpuops.launching.plan import SILENCE_SECONDS, JobPlan, interpreted, plan_of, read_plan
 from gpuops.launching.running import RunningJob
 from gpuops.launching.scripts.checking import ScriptCheck, check_scripts
 from gpuops.nodes import this_machine
@@ -151,6 +151,8 @@ def _run(
         failure=job.failure(),
         lost=job.lost,
         left=job.left,
+        unended=job.unended,
+        unended_seconds=SILENCE_SECONDS + request.grace,
         diagnosis=diagnosis,
         interrupted=job.interrupted or interrupted,
     )

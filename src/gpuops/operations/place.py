@@ -37,12 +37,12 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
     if request.replaced:
         from gpuops.operations.replan import replan  # noqa: PLC0415 - it reads launch directories
 
-        placement = replan(request, shapes, speeds)
+        placement = replan(work, request, shapes, speeds)
     else:
         placement = _placed(work, request, shapes, speeds)
     for note in (*placement.notes, *nodes.in_use([node.name for node in placement.nodes])):
         work.note(note)
-    return replace(placement, excluded=excluded)
+    return replace(placement, excluded={**placement.excluded, **excluded})
 
 
 def _placed(work: Workspace, request: PlaceRequest, shapes: Sequence[NodeShape], speeds: LinkSpeeds) -> Placement:

@@ -3,28 +3,54 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuops.document import parse_json, read_text
 from gpuops.errors import LayoutError
 from gpuops.inventory.names import node_set
 from gpuops.layout import parse_layout
+from gpuops.operations.health import unhealthy_node
+from gpuops.operations.past.recall import blamed, recall
 from gpuops.placement import LinkSpeeds, NodeShape, Placement, substitute
 from gpuops.proposal import propose
+from gpuops.reasons import Excluded
 from gpuops.render import Job, port_of
 from gpuops.render.seats import SEATS_FILE, read_seats
 from gpuops.requests import PlaceRequest
+from gpuops.workspace import Workspace
 
 
-def replan(request: PlaceRequest, shapes: Sequence[NodeShape], speeds: LinkSpeeds) -> Placement:
-    """Return the placement of the launch directory with spares in place of the lost nodes."""
+def replan(work: Workspace, request: PlaceRequest, shapes: Sequence[NodeShape], speeds: LinkSpeeds) -> Placement:
+    """Return the placement of the launch directory with spares in place of the lost nodes.
+
+    What the job has lost before is no spare, and neither is a node that the store knows as faulty: both are noted.
+    """
     plan = _plan(request)
     held = {node["name"]: [rank["gpu"] for rank in node["ranks"]] for node in plan["nodes"]}
     if strangers := set(request.replaced) - held.keys():
         raise LayoutError(f"{min(strangers)} holds no rank in {request.earlier}; its nodes are {', '.join(held)}")
+    before = [name for name in plan.get("replaced", ()) if name not in held]
+    spares = {shape.name for shape in shapes} - held.keys()
+    unfit = {} if request.all_nodes else _unfit(work, request, spares, before)
+    work.nodes.note_excluded(unfit.values())
+    usable = [shape for shape in shapes if shape.name not in unfit]
     layout = parse_layout(plan["layout"], plan["order"])
-    return substitute(layout, held, shapes, frozenset(request.replaced), speeds=speeds, force=request.force)
+    placement = substitute(layout, held, usable, frozenset(request.replaced), speeds=speeds, force=request.force)
+    return replace(placement, excluded=unfit, replaced=(*before, *request.replaced))
+
+
+def _unfit(
+    work: Workspace, request: PlaceRequest, spares: Collection[str], before: Sequence[str]
+) -> dict[str, Excluded]:
+    """Return the spares that the job has lost ``before``, and of those that were not asked the faulty ones."""
+    why = "the job lost it before (--include-unhealthy offers it again)"
+    lost = {name: Excluded(name, "lost", why) for name in before if name in spares}
+    if request.gpus_by_node is None:
+        return lost
+    failing = {n: each.fails for n, each in recall(work, request.max_age).items() if n in spares and each.fails}
+    return {**{n: unhealthy_node(n, checks) for n, checks in failing.items()}, **blamed(work, spares), **lost}
 
 
 def restart(request: PlaceRequest) -> str:

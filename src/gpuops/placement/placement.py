@@ -60,7 +60,8 @@ class Placement(Result):
     """Ranks on nodes. ``nodes`` are in rank order, each with the GPUs that it uses, in the order of local ranks.
 
     ``spares`` are unused nodes; ``notes`` are sentences on what is not used and what is ``torn``; ``excluded`` are the
-    nodes that were left out. ``moved`` names the node that took the place of each lost one.
+    nodes that were left out. ``moved`` names the node that took the place of each lost one, and ``replaced`` are all
+    nodes that the job has lost so far.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.placement/1"
@@ -71,6 +72,7 @@ class Placement(Result):
     notes: tuple[str, ...] = ()
     torn: tuple[Crossing, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict, hash=False)
+    replaced: tuple[str, ...] = ()
     excluded: Mapping[str, Excluded] = field(default_factory=dict, hash=False)
 
     @functools.cached_property

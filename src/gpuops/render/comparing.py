@@ -12,7 +12,6 @@ import difflib
 import itertools
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +19,12 @@ from typing import Any
 from gpuops.document import parse, parse_json
 from gpuops.errors import DocumentError
 from gpuops.render.rendering import Rendered
+from gpuops.render.shell_lines import one_spelling, shell_lines
 
-_SHORT = 60
+_SHORT, _BEFORE = 60, 20
+"""The most characters of a text to show, and how many of them are before the first that differs."""
 _ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=")
-_MISSING = "(nothing)"
+_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[FileDiff
         for number, pair in enumerate(zip(wanted, there, strict=True)):
             yield from _values(path, f"{where}[{number}]", *pair)
     elif wanted != there or isinstance(wanted, bool) is not isinstance(there, bool):
-        yield FileDifference(path, f": {where or 'it'} is {_short(there)}, but gpuops renders {_short(wanted)}")
+        is_, should_be = _apart(_spelled(there), _spelled(wanted))
+        yield FileDifference(path, f": {where or 'it'} is {is_}, but gpuops renders {should_be}")
 
 
 def _shell(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
@@ -106,58 +108,10 @@ def _shell(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
 
 
 def _shell_lines(text: str) -> Iterator[_Line]:
-    for number, line in logical_lines(text):
-        words = " ".join(line.split()) if line.lstrip().startswith("#") else _tokens(line)
-        if words:
-            yield _Line(number, words)
-
-
-def logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the logical lines of a shell script, each with the number of its first line and without its comment.
-
-    ``#!`` and directives such as ``#SBATCH`` are no comments if they begin the line. As in a shell, a line goes on only
-    if the backslash is its last character.
-    """
-    pending, first = "", 0
-    for number, line in enumerate([*text.split("\n"), ""], 1):
-        first = number if not pending else first
-        if line.endswith("\\") and not line.lstrip().startswith("#"):
-            pending += line[:-1] + " "
-            continue
-        words, pending = pending + line, ""
-        is_directive = re.match(r"#(!|SBATCH|PBS|FLUX|BSUB)", words)
-        yield first, words if is_directive else _without_comment(words)
-
-
-def shell_words(line: str) -> list[str]:
-    """Return the words and operators of a line without a comment; raise `ValueError` if quotes span lines."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    return list(lexer)
-
-
-def _tokens(line: str) -> str:
-    """Return the words of a line in one spelling; as it is, if quotes span lines."""
-    if "$" in line or "`" in line:  # quotes decide whether the shell expands these
-        return " ".join(line.split())
-    try:
-        return shlex.join(shell_words(line))
-    except ValueError:
-        return " ".join(line.split())
-
-
-def _without_comment(line: str) -> str:
-    """Return a line of a shell script up to its comment: a # that begins a word outside quotes."""
-    quote, before = "", " "
-    for at, char in enumerate(line):
-        if quote:
-            quote = "" if char == quote and before != "\\" else quote
-        elif char in "'\"" and before != "\\":
-            quote = char
-        elif char == "#" and before.isspace():
-            return line[:at]
-        before = char
-    return line
+    for line in shell_lines(text):
+        if words := one_spelling(line.text):
+            yield _Line(line.number, words)
+        yield from (_Line(number, text) for number, text in line.body)
 
 
 def _python(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
@@ -235,16 +189,29 @@ def _block(
             continue
         where = f":{line.number}" if line.number else ""
         if want is not None:
-            yield FileDifference(path, f"{where}: found {_short(line.text)}, but gpuops renders {_short(want.text)}")
+            is_, should_be = _apart(line.text, want.text)
+            yield FileDifference(path, f"{where}: found {is_}, but gpuops renders {should_be}")
             continue
         match = _ASSIGNMENT.match(line.text)
         overrides = names is None or (match is not None and match[1] in names)
         yield FileDifference(path, f"{where}: {_short(line.text)} was added", is_checked=overrides)
 
 
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+def _spelled(value: object) -> str:
+    """Return a value as JSON, where 8 and "8" look different; what is missing is in no quotes."""
+    return "(nothing)" if value is _MISSING else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _apart(one: str, other: str) -> tuple[str, str]:
+    """Return the parts of two texts around the first difference."""
+    same = next((at for at, (a, b) in enumerate(itertools.zip_longest(one, other)) if a != b), 0)
+    start = max(0, same - _BEFORE) if max(len(one), len(other)) > _SHORT else 0
+    return _short(one, start), _short(other, start)
+
+
+def _short(text: str, start: int = 0) -> str:
+    part = f"…{text[start:]}" if start else text
+    return part if len(part) <= _SHORT else f"{part[: _SHORT - 1]}…"
 
 
 _BY_NAME: Mapping[str, Callable[[Rendered, Rendered], Iterator[FileDifference]]] = {

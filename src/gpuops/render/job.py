@@ -32,6 +32,15 @@ class Env:
     reason: str
     value_by_node: Mapping[str, str] = field(default_factory=dict, hash=False)
 
+    @property
+    def is_shared(self) -> bool:
+        """False if only some nodes have the variable."""
+        return bool(self.value or not self.value_by_node)
+
+    def on(self, node: str) -> str | None:
+        """Return the value on ``node``; None if that node does not have the variable."""
+        return self.value_by_node.get(node, self.value if self.is_shared else None)
+
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise TemplateError(f"an environment variable must have a name such as NCCL_DEBUG, found {self.name!r}")

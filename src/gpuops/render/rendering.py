@@ -168,7 +168,7 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
             "nodes": len(nodes),
             "gpus_per_node": slots.pop() if len(slots) == 1 else None,
         },
-        "env": [_variable(variable, variable.value) for variable in job.env if _is_shared(variable)],
+        "env": [_variable(variable, variable.value) for variable in job.env if variable.is_shared],
         "nodes": nodes,
         "ranks": ranks,
         "layout": {**asdict(layout), "ranks": layout.ranks, "global_batch": layout.global_batch},
@@ -183,22 +183,13 @@ def _segment(nodes: Sequence[NodeShape]) -> int:
     return math.gcd(*(len(list(run)) for _, run in itertools.groupby(node.domain for node in nodes)))
 
 
-def _is_shared(variable: Env) -> bool:
-    """Return False for a variable that only some nodes have."""
-    return bool(variable.value or not variable.value_by_node)
-
-
 def _variable(variable: Env, value: str) -> dict[str, str]:
     return {"name": variable.name, "value": value, "reason": variable.reason}
 
 
 def _environment_on(variables: Iterable[Env], node: str) -> list[dict[str, str]]:
     """Return the variables of one node."""
-    return [
-        _variable(variable, variable.value_by_node.get(node, variable.value))
-        for variable in variables
-        if node in variable.value_by_node or _is_shared(variable)
-    ]
+    return [_variable(variable, value) for variable in variables if (value := variable.on(node)) is not None]
 
 
 def _exports(variables: Iterable[Env], node: str) -> str:

@@ -42,10 +42,12 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "queue": job.queue,
         "command": [job.script, *job.args],
         "start": start,
+        "replaced": list(placement.replaced),
         "nodes": [
             {
                 "name": node.name,
                 "script": script_of(target, node.name),
+                "environment": {own.name: value for own in job.env if (value := own.on(node.name)) is not None},
                 "ranks": [
                     {
                         "rank": rank.rank,

@@ -81,7 +81,7 @@ def _who(failure: RankFailure) -> str:
 
 def _result(run: JobRun) -> str:
     if run.interrupted:
-        return "interrupted; everything on the nodes has been ended" if not run.left else "interrupted"
+        return _interrupted(run)
     if run.submitted:
         return "submitted; the scheduler starts it"
     if not run.started:
@@ -89,6 +89,15 @@ def _result(run: JobRun) -> str:
     if run.is_unseen and not (run.failure or run.lost or run.left):
         return "no rank was seen: the launch files ended without an error, but no launcher started a rank"
     return "the job has ended without an error" if run.conclusion() == "ok" else "the job failed"
+
+
+def _interrupted(run: JobRun) -> str:
+    if not run.started:
+        return "interrupted; nothing was started"
+    if run.unended:
+        who = "did not report the end: what still runs there is ended within"
+        return f"interrupted; {fold(run.unended)} {who} {run.unended_seconds:.0f} s"
+    return "interrupted" if run.left else "interrupted; everything on the nodes has been ended"
 
 
 def _dry(plan: JobPlan, page: Page) -> Iterator[str]:

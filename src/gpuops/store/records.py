@@ -160,7 +160,8 @@ def sort_changes(
 
     ``before`` has the nodes, each with the run that it is compared with (0: none), ``seen`` the numbers of the findings
     that run ``after`` saw. A run in between, such as that of a fix, may have seen that a finding was gone. A finding
-    that nodes share is new on those that did not have it, alone or shared, and continues on the others.
+    that nodes share is new on those that did not have it, alone or shared, and continues on the others. So is a failure
+    where the check only warned.
     """
     now = {finding.key: finding for finding in findings if finding.number in seen and _is_on(finding, before)}
     was = {finding.key: finding for finding in findings if _was_open(finding, before)}
@@ -181,13 +182,16 @@ def _split(
     """Return the finding as far as it is new, and as far as it continues what ``was`` open; each may be None."""
     node, check, _, code = finding.key
     owners = {key.node for key in was if (key.check, key.code) == (check, code)}
-    nodes = finding.nodes if node == FLEET else (node,) if FLEET in owners else ()
+    nodes = finding.nodes if node == FLEET else (node,) if owners & {node, FLEET} else ()
     result_by_node = {name: results(name, check) for name in nodes if name in before}
+    only_warned = {n for n, (earlier, _) in result_by_node.items() if earlier.removeprefix(SHARED) == "warn"}
+    worse = only_warned if finding.status == "fail" else set()
     shared = {n for n, (earlier, _) in result_by_node.items() if FLEET in owners and _is_found(earlier, alone=not node)}
     if node != FLEET or not any(now.startswith(SHARED) for _, now in result_by_node.values()):
-        return (None, finding) if finding.key in was or node in shared else (finding, None)
+        is_old = (finding.key in was or node in shared) and node not in worse
+        return (None, finding) if is_old else (finding, None)
     showing = [n for n, (_, now) in result_by_node.items() if _is_found(now)]
-    joined = tuple(n for n in showing if n not in owners | shared)
+    joined = tuple(n for n in showing if n in worse or n not in owners | shared)
     others = tuple(n for n in showing if n not in joined)
     return replace(finding, nodes=joined) if joined else None, replace(finding, nodes=others) if others else None
 

@@ -257,13 +257,17 @@ def _offer(stream: MarkedStream, program: bytes) -> None:
 
 
 def _longest(questions: Sequence[NodeQuestion]) -> float:
-    """Return the timeout of a batch: timeouts within a lane add up, others run in parallel, then sudo's one by one."""
+    """Return the timeout of a batch: timeouts within a lane add up, others run in parallel, then sudo's one by one.
+
+    Files are read together for half of their time at most, and only then each question apart.
+    """
     lanes: dict[str, float] = {}
     as_root = 0.0
     for question in questions:
         lane = question.lane if isinstance(question, Command) else ""
         before = lanes.get(lane, 0.0)
-        lanes[lane] = before + question.timeout_seconds if lane else max(before, question.timeout_seconds)
+        seconds = question.timeout_seconds * (1.5 if isinstance(question, Files) else 1.0)
+        lanes[lane] = before + seconds if lane else max(before, seconds)
         if isinstance(question, Command) and question.become != "never":
             as_root += question.timeout_seconds
     return max(lanes.values(), default=0.0) + as_root + 2.0

@@ -2,7 +2,7 @@ import pytest
 
 from gpuops.collective.preflight import node_causes
 from gpuops.collective.preflight.causes import Cause
-from gpuops.collective.preflight.job_environment import JobEnvironment
+from gpuops.collective.preflight.job_environment import ClosedPath, JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand, read_command
 
 TORCHRUN = LaunchCommand("torchrun", "torchrun", rendezvous="--rdzv-endpoint={master}:{port}")
@@ -92,6 +92,27 @@ def test_a_program_without_the_right_to_run_is_given_it():
     closed = JobEnvironment(not_executable="/job/a b")
     (cause,) = node_causes.environment(MPIRUN, {"a": JobEnvironment("/job/a b"), "b": closed})
     assert cause == Cause("environment", ("b",), "/job/a b is not executable", "chmod +x '/job/a b'   on these nodes")
+
+
+@pytest.mark.parametrize(
+    ("path", "owner", "why", "fix"),
+    [
+        ("/job/a b", "ann", "ann may not read /job/a b", "chmod u+r '/job/a b'   on these nodes"),
+        ("/job", "ann", "ann may not enter /job", "chmod u+x /job   on these nodes"),
+        (
+            "/job",
+            "root",
+            "ann may not enter /job, which belongs to root",
+            "chmod a+x /job   on these nodes, as root",
+        ),
+        ("/t.py", "", "ann may not read /t.py", "chmod u+r /t.py   on these nodes"),
+    ],
+)
+def test_what_the_user_may_not_read_or_enter_is_opened_by_its_owner(path, owner, why, fix):
+    closed = ClosedPath(path, owner, is_directory=path == "/job")
+    barred = JobEnvironment("/x", user="ann", closed=(closed,))
+    surveys = {"a": JobEnvironment("/x", user="ann"), "b": barred, "c": barred}
+    assert list(node_causes.environment(MPIRUN, surveys)) == [Cause("environment", ("b", "c"), why, fix)]
 
 
 def test_a_file_that_is_another_one_is_named_with_a_node_that_has_the_usual_one():

@@ -1,10 +1,20 @@
+import os
+import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
-from gpuops.collective.preflight.job_environment import JobEnvironment, by_node, by_srun, by_ssh, parse_survey
+from gpuops.collective.preflight.job_environment import (
+    ClosedPath,
+    JobEnvironment,
+    by_node,
+    by_srun,
+    by_ssh,
+    parse_survey,
+)
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -87,6 +97,56 @@ def test_files_that_are_not_there_are_named(tmp_path):
     found = ask(by_ssh("sh", [str(there), f"{tmp_path}/a b.py"]))
     assert found.missing == (f"{tmp_path}/a b.py",)
     assert found.program
+
+
+@pytest.fixture
+def everybodys():
+    """A directory in which every user finds the files of the job; that of pytest is its own user's."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def asked_by_another(question):
+    """Ask as a user without rights of its own."""
+    who = {"user": "nobody"} if os.geteuid() == 0 else {}
+    done = subprocess.run(
+        question.words, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin", "HOME": "/"}, **who
+    )
+    return parse_survey(done.stdout)
+
+
+@pytest.mark.parametrize(("mode", "kind"), [(0o000, "file"), (0o200, "file"), (0o644, "open")])
+def test_a_file_that_the_user_may_not_read_is_named_with_its_owner(everybodys, mode, kind):
+    script = everybodys / "a train.py"
+    script.write_text("print()")
+    script.chmod(mode)
+    found = asked_by_another(by_ssh("sh", [str(everybodys), str(script)]))
+    assert found.closed == ((ClosedPath(str(script), script.owner(), is_directory=False),) if kind == "file" else ())
+    assert (str(script) in found.checksums) is (kind == "open")
+    assert not found.missing
+
+
+def test_a_program_that_the_user_may_neither_run_nor_read_is_named_for_both(everybodys):
+    program = everybodys / "train"
+    for mode in (0o700, 0o711, 0o744):
+        program.touch()
+        program.chmod(mode)
+        found = asked_by_another(by_ssh(str(program)))
+        assert (found.not_executable == str(program)) is (mode != 0o711), "a program need not be read to be run"
+        assert bool(found.closed) is (mode == 0o700)
+
+
+def test_a_directory_that_the_user_may_not_enter_is_named_in_place_of_all_in_it(everybodys):
+    inner = everybodys / "job" / "code"
+    inner.mkdir(parents=True)
+    (inner / "train.py").touch()
+    inner.parent.chmod(0o600)
+    found = asked_by_another(by_ssh("sh", [str(inner.parent), str(inner), str(inner / "train.py")]))
+    inner.parent.chmod(0o700)
+    assert found.closed == (ClosedPath(str(inner.parent), inner.parent.owner(), is_directory=True),)
+    assert not found.missing
 
 
 def test_the_limits_are_those_of_the_session_itself():

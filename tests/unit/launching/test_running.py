@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import signal
 import sys
 import threading
 import time
@@ -149,7 +150,7 @@ def test_nothing_is_left_whatever_a_job_does(job, tmp_path, hide):
     ).start()
     done = run(start, cancel)
     assert processes(f"{tmp_path}/job_of_test.py") == []
-    assert done.left == {}
+    assert (done.left, done.unended) == ({}, ())
 
 
 def cancel_when(cancel, is_so):
@@ -173,6 +174,30 @@ def test_a_supervisor_that_is_killed_leaves_nothing_and_its_node_is_lost(job, tm
     done = run(start)
     assert len(done.lost) == 1
     ends = time.monotonic() + 10
+    while processes(f"{tmp_path}/job_of_test.py") and time.monotonic() < ends:
+        time.sleep(0.1)
+    assert processes(f"{tmp_path}/job_of_test.py") == []
+
+
+def test_a_second_interrupt_does_not_count_as_the_end(job, tmp_path):
+    hard = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    text = (
+        f"{hard}\nimport os, time\nopen({str(tmp_path)!r} + '/at' + os.environ['RANK'], 'w').close()\ntime.sleep(600)"
+    )
+    start = job(*script(tmp_path, text), grace=3.0)
+
+    def interrupt_twice():
+        cancel_when(CancelToken(), lambda: len(list(tmp_path.glob("at*"))) == 4)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.7)
+
+    threading.Thread(target=interrupt_twice).start()
+    with pytest.raises(KeyboardInterrupt):
+        run(start)
+    assert processes(f"{tmp_path}/job_of_test.py")
+    assert start.unended == ("n1", "n2")
+    ends = time.monotonic() + 30
     while processes(f"{tmp_path}/job_of_test.py") and time.monotonic() < ends:
         time.sleep(0.1)
     assert processes(f"{tmp_path}/job_of_test.py") == []

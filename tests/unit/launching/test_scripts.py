@@ -8,6 +8,7 @@ from gpuops.collective.preflight import causes
 from gpuops.collective.preflight.diagnosis import StepLog
 from gpuops.launching.plan import read_plan
 from gpuops.launching.scripts.checking import check_scripts
+from gpuops.launching.scripts.reading import read_script
 from gpuops.layout import parse_layout
 from gpuops.operations.jobs import command_of_scripts
 from gpuops.placement import GpuShape, NodeShape, place
@@ -172,6 +173,41 @@ HARMFUL = [
         "exec",
         "export GLOO_SOCKET_IFNAME=nope0\nexec",
     ),
+    *(
+        (STATIC, TWO, f"static-n2.sh:6: unset {name}, the plan says {value}", "exec", f"{words} {name}\nexec")
+        for name, value in (("CUDA_VISIBLE_DEVICES", "0,1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
+        for words in ("unset", "unset -v", "export -n", "declare +x")
+    ),
+    *(
+        (STATIC, TWO, "static-n2.sh:6: unset CUDA_VISIBLE_DEVICES, the plan says 0,1", "exec torchrun", words)
+        for words in (
+            "exec env -u CUDA_VISIBLE_DEVICES torchrun",
+            "unset A CUDA_VISIBLE_DEVICES && exec torchrun",
+            "exec /usr/bin/env A=1 --unset=CUDA_VISIBLE_DEVICES torchrun",
+        )
+    ),
+    *(
+        (STATIC, TWO, "static-n2.sh:6: CUDA_DEVICE_ORDER=FASTEST_FIRST, the plan says PCI_BUS_ID", "exec", words)
+        for words in (
+            "export CUDA_DEVICE_ORDER=FASTEST_FIRST\nexec",
+            "CUDA_DEVICE_ORDER='FASTEST_FIRST'\nexec",
+            "CUDA_DEVICE_ORDER=FASTEST_FIRST exec",
+            "exec env CUDA_DEVICE_ORDER=FASTEST_FIRST",
+        )
+    ),
+    *(
+        (
+            STATIC,
+            TWO,
+            f"static-n2.sh:6: {end} ends the script before it starts the job, the plan says 2 ranks here",
+            *edit,
+        )
+        for end, *edit in (
+            ("exit 0", "exec", "exit 0\nexec"),
+            ("exit", "exec", "(cd /srv; exit 3); exit # done\nexec"),
+            ("exec bash ./mine", "exec", "exec bash ./mine\nexec"),
+        )
+    ),
     (
         ELASTIC,
         TWO,
@@ -260,6 +296,17 @@ HARMLESS = [
     (STATIC, TWO, "exec torchrun", 'echo "torchrun --nnodes=9"\nexec torchrun'),
     (STATIC, TWO, "exec", "cat >/tmp/x <<EOF\ntorchrun --nnodes=9\nexport CUDA_VISIBLE_DEVICES=7\nEOF\nexec"),
     (STATIC, TWO, "exec", "if [ -d /scratch ]; then cd /scratch; fi\nexec"),
+    (STATIC, TWO, "exec", "cd /srv || exit 1\ngrep -q done log && exit 0\nexec"),
+    (
+        STATIC,
+        TWO,
+        "exec",
+        "( exit 0 )\n(\nexit 0\n)\nf() {\nexit 1\n}\nif false; then exit 0; fi\nexec >log 2>&1\nexec",
+    ),
+    (STATIC, TWO, "exec", "trap 'exit 1' TERM\nexec", "--lr=1", "--lr=1\nexit 0"),
+    (STATIC, TWO, "exec", "unset CUDA_DEVICE_ORDER\nexport CUDA_DEVICE_ORDER=PCI_BUS_ID\nexec"),
+    (STATIC, TWO, "exec", "export CUDA_VISIBLE_DEVICES=0,1\nunset WANDB_MODE\nunset -f CUDA_VISIBLE_DEVICES\nexec"),
+    (STATIC, TWO, "exec", "export PATH=/a:$PATH\nexport PATH=/b:$PATH\nexec"),
     (STATIC, TWO, "VISIBLE_DEVICES=0,1", "VISIBLE_DEVICES=GPU-20aaaa,GPU-21"),
     (STATIC, TWO, "export CUDA_VISIBLE_DEVICES=0,1\\n", ""),
     (STATIC, TWO, "exec", "export NCCL_SOCKET_IFNAME==eth0\nexport RANK=7 MASTER_PORT=5\nexec"),
@@ -291,6 +338,28 @@ def test_a_harmless_edit_is_no_alarm(tmp_path, row):
     assert found == []
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "cat >x <<-EOF\n\tNO\n\tEOF\n",
+        "cat >x <<- EOF\n\tNO\n\t\tEOF\n",
+        "cat >x <<-'EOF'\n\tNO\n  EOF\nNO\n\tEOF\n",
+        "cat >x <<EOF\n  EOF\nNO\n\tEOF\nEOF\n",
+        "cat <<A - <<-B\nNO\nA\nNO\n\tB\n",
+        "cat <<'EOF'\nNO \\\nEOF\n",
+        "cat <<EOF\nNO \\\nEOF\nEOF\n",
+        "cat <<'#' # <<mine\nNO\n#\n",
+        "if true; then\n\tcat <<-EOF\n\tdon't NO\n\tEOF\nfi\n",
+        "cat <<<EOF '<<EOF' $((1<<2))\n",
+    ],
+)
+def test_a_here_document_is_no_part_of_the_script(lines):
+    body = "torchrun --nnodes=9\nexport A=2\nexit 0"
+    script = read_script("s.sh", f"export A=1\n{lines.replace('NO', body)}torchrun --nnodes=3 train.py\n")
+    assert (script.exports["A"].value, str(script.options["--nnodes"]), script.end) == ("1", "--nnodes=3", None)
+    assert script.unread == ()
+
+
 UNREADABLE = [
     (STATIC, TWO, "static-n2.sh:6: --node-rank=$RANK is known only when it runs", "--node-rank=1", "--node-rank=$RANK"),
     (
@@ -313,6 +382,20 @@ UNREADABLE = [
         "static-n2.sh:5: CUDA_VISIBLE_DEVICES=$MINE is known only when it runs",
         "VISIBLE_DEVICES=0,1",
         'VISIBLE_DEVICES="$MINE"',
+    ),
+    (
+        STATIC,
+        TWO,
+        "static-n2.sh:6: CUDA_DEVICE_ORDER=$MINE is known only when it runs",
+        "exec",
+        "export CUDA_DEVICE_ORDER=$MINE\nexec",
+    ),
+    (
+        STATIC,
+        TWO,
+        "static-n2.sh:6: unset CUDA_VISIBLE_DEVICES … depends on a condition",
+        "exec",
+        "[ -f x ] && unset CUDA_VISIBLE_DEVICES\nexec",
     ),
     (STATIC, TWO, "static-n2.sh:6: source ./env.sh is not followed", "exec", "source ./env.sh\nexec"),
     (

@@ -143,6 +143,17 @@ def test_a_command_does_not_inherit_an_ignored_sigpipe(node):
     assert not int(ignored.split()[1], 16) & 1 << 12
 
 
+@pytest.mark.parametrize("how", [{}, {"lane": "nvidia"}], ids=["spawned", "forked"])
+def test_a_command_inherits_no_blocked_signal_and_no_stream_of_another(node, how):
+    answers = node.batch(
+        [sh(f"sleep 0.1; ls /proc/self/fd; grep SigBlk /proc/self/status; : {n}", **how) for n in (1, 2)]
+    )
+    for answer in answers:
+        *descriptors, blocked = answer.out.splitlines()
+        assert descriptors == ["0", "1", "2", "3"]  # ls itself reads the folder as 3
+        assert int(blocked.split()[1], 16) == 0
+
+
 def test_what_hangs_is_killed_with_all_its_children(node, nap):
     answer = node.run(sh(f"sleep {nap} & (sleep {nap} & sleep {nap}); wait", timeout_seconds=0.5))
     assert answer.timed_out
@@ -188,6 +199,12 @@ def test_a_lane_runs_one_after_another_and_politely_and_others_side_by_side(node
     log.write_text("")
     node.batch([sh(line + f"; : {n}") for n in range(3)])
     assert log.read_text().split()[:3] == ["begin"] * 3
+
+
+def test_a_command_of_a_lane_sees_exactly_its_words(node):
+    words = ("$HOME", "a b", "*", "'", "")
+    answer = node.run(Command(("printf", "%s|", *words), lane="nvidia"))
+    assert answer.out == "".join(f"{word}|" for word in words)
 
 
 def test_a_program_that_hangs_is_not_asked_again_in_its_lane(node):
@@ -362,9 +379,28 @@ def test_only_the_head_of_a_large_file_is_read(node, tmp_path):
 
 def test_a_file_that_blocks_costs_its_own_question_only(node, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    stuck, fine = node.batch([Files((f"{tmp_path}/pipe",), timeout_seconds=0.3), Files(("/proc/sys/kernel/ostype",))])
-    assert stuck.timed_out
-    assert read_files(fine.out) == {"/proc/sys/kernel/ostype": "Linux\n"}
+    (tmp_path / "plain").write_text("\n7\n")
+    pipe, plain, kind = f"{tmp_path}/pipe", f"{tmp_path}/plain", "/proc/sys/kernel/ostype"
+    before, stuck, fine = node.batch([Files((plain,)), Files((plain, pipe), timeout_seconds=0.3), Files((kind,))])
+    assert (stuck.timed_out, stuck.out) == (True, "")
+    assert read_files(before.out) == {plain: "\n7\n"}
+    assert read_files(fine.out) == {kind: "Linux\n"}
+
+
+def test_a_question_about_too_much_costs_no_other_one_its_answer(node, tmp_path, monkeypatch):
+    monkeypatch.setattr(agent, "OUTPUT_CAP_BYTES", 100_000)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name * 60_000)
+    small, large = [Files((f"{tmp_path}/{pattern}",)) for pattern in ("a", "*")]
+    first, second, third = node.batch([small, large, small])
+    assert (first.truncated, second.truncated, third.truncated) == (False, True, False)
+    assert read_files(first.out) == read_files(third.out) == {f"{tmp_path}/a": "a" * 60_000}
+
+
+def test_files_of_many_questions_are_read_by_one_process(node):
+    before, *_, after = node.batch([Files(("/proc/self/status",), timeout_seconds=n) for n in range(1, 20)])
+    pids = [read_files(answer.out)["/proc/self/status"].split("Pid:")[1].split()[0] for answer in (before, after)]
+    assert pids[0] == pids[1]
 
 
 def test_an_unreadable_file_is_left_out(user_node, sudo):
@@ -395,13 +431,14 @@ def test_nothing_is_left_in_the_home_or_the_temporary_folder(open_node, tmp_path
     assert [path.name for path in (tmp_path / "put").iterdir()] == ["file"]
 
 
-def test_jobs_end_when_the_agent_is_killed(fresh_node, nap):
+@pytest.mark.parametrize("lane", [pytest.param("", id="spawned"), pytest.param("nvidia", id="forked")])
+def test_jobs_end_when_the_agent_is_killed(fresh_node, nap, lane):
     pid = int(fresh_node.run(sh("echo $PPID")).out)
     began = threading.Event()
 
     def run():
         with pytest.raises(LostError):
-            fresh_node.run(sh(f"sleep {nap} & sleep {nap}", timeout_seconds=60))
+            fresh_node.run(sh(f"sleep {nap} & sleep {nap}", timeout_seconds=60, lane=lane))
         began.set()
 
     thread = threading.Thread(target=run)

@@ -116,13 +116,25 @@ def harmless(chance, file):
     if suffix in ("yaml", "yml"):
         return remarked(chance, lines)
     if suffix in ("sh", "sbatch"):
-        heads = [n for n, line in enumerate(lines) if n and not lines[n - 1].endswith("\\")]
+        text = set(here_documents(lines))
+        heads = [n for n, line in enumerate(lines) if n and not lines[n - 1].endswith("\\") and n not in text]
         at = chance.choice(heads or [len(lines)])
         edit = chance.choice(("# our own remark", "", "   # indented"))
         return "\n".join([*lines[:at], edit, *lines[at:], ""])
     if suffix == "py":
         return f"# our own remark\n\n{file.text}\n\n# the end\n"
     return f"{file.text}\n# our own remark\n" if "." not in file.path.strip(".") else file.text + "\n"
+
+
+def here_documents(lines):
+    """The numbers of the lines in here-documents, with their ends."""
+    end = None
+    for number, line in enumerate(lines):
+        if end:
+            yield number
+            end = None if line == end else end
+        elif match := re.search(r"<<'?(\w+)'?", line):
+            end = match[1]
 
 
 def remarked(chance, lines):
@@ -169,6 +181,19 @@ def test_exports_and_directives_may_change_places_but_not_values():
     assert one("job.sbatch", "#!/bin/sh\n#SBATCH --nodes=2\n", "#!/bin/sh\n#SBATCH --nodes=3\n")[0][1]
 
 
+def test_a_here_document_is_compared_as_it_is():
+    text = "cat >hosts <<'HOSTS'\nn1\nn2\nHOSTS\nexec srun\n"
+    assert one("run.sh", text, text.replace("exec", " exec ")) == []
+    for change in (
+        ("'HOSTS'", "HOSTS"),
+        ("n1\nn2\n", "n2\nn1\n"),
+        ("n1\n", "#n1\n"),
+        ("n1\n", " n1\n"),
+        ("n1\n", "export n1\n"),
+    ):
+        assert one("run.sh", text, text.replace(*change)), change
+
+
 def test_a_hash_in_quotes_is_no_comment():
     assert one("run.sh", 'echo "$A # b"\n', 'echo "$A # c"\n')
     assert one("run.sh", 'echo "$A" # b\n', 'echo "$A" # c\n') == []
@@ -195,6 +220,21 @@ def test_values_are_compared_by_type_and_added_keys_are_not_checked():
     assert "not JSON" in one("a.json", "{}", "{")[0][0]
 
 
+def test_what_is_shown_of_two_values_is_where_they_differ():
+    assert one("a.json", '{"a": 8}', '{"a": "8"}') == [(': a is "8", but gpuops renders 8', True)]
+    assert one("a.yaml", "a: '8'", "a: 8") == [(': a is 8, but gpuops renders "8"', True)]
+    assert one("a.yaml", "a: x", "b: x")[0] == (': a is (nothing), but gpuops renders "x"', True)
+    assert one("a.yaml", "a: (nothing)", "b: x")[0] == (': a is (nothing), but gpuops renders "(nothing)"', True)
+    long = "exec torchrun " + " ".join(f"--option-{k}=value" for k in range(20)) + "\n"
+    ((what, _),) = one("run.sh", long, long.replace("--option-15=value", "--option-15=other"))
+    found, _, rendered = what.partition(", but gpuops renders ")
+    assert "--option-15=other" in found
+    assert "--option-15=value" in rendered
+    assert max(len(found), len(rendered)) < 80
+    ((what, _),) = one("a.json", json.dumps({"a": "x" * 99 + "1"}), json.dumps({"a": "x" * 99 + "2"}))
+    assert re.fullmatch(': a is …x+2", but gpuops renders …x+1"', what)
+
+
 def test_a_file_that_is_not_of_the_target_is_said_to_be_unchecked(tmp_path):
     launch = launch_of("torchrun")
     launch.write(tmp_path)
@@ -209,6 +249,57 @@ def test_a_path_that_pdsh_cannot_take_is_refused_for_targets_that_pdsh_starts(tm
     assert not (tmp_path / folder).exists()
     launch_of("slurm").write(tmp_path / folder)
     launch_of("torchrun").write(tmp_path / 'a "b" $c %x')
+
+
+RUN = "#!/bin/bash\nexport A=1\nexec torchrun --nnodes=2 --nproc-per-node=8 --master-addr=h1 train.py --a_b 1 ''\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("=h1", '="h1"'),
+        ("--master-addr=h1", "'--master-addr'=\"h1\""),
+        ("--nproc-per-node=8", "--nproc_per_node 8"),
+        ("--nproc-per-node=8", "--nproc_per_node='8'"),
+        ("#!/bin/bash", "#!/usr/bin/env bash"),
+        ("#!/bin/bash", "#! /usr/bin/bash"),
+        ("''", '""'),
+        ("A=1", 'A="1"'),
+    ],
+)
+def test_another_spelling_that_the_shell_or_the_launcher_reads_alike_is_no_alarm(before, after):
+    assert one("run.sh", RUN, RUN.replace(before, after, 1)) == []
+    of_accelerate = 'exec accelerate launch --config_file "$here"/c.yaml --num_processes 8 train.py\n'
+    other = of_accelerate.replace("--config_file ", "--config-file=").replace("--num_processes ", "--num-processes=")
+    assert one("run.sh", of_accelerate, other) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("=h1", "=$h1"),
+        ("=h1", "='$h1'"),
+        ("=8", " 7"),
+        ("=8", ""),
+        ("--a_b 1", "--a-b 1"),
+        ("--a_b 1", "--a_b=1"),
+        (" ''", ""),
+        ("/bin/bash", "/bin/sh"),
+        ("/bin/bash", "/bin/bash -l"),
+        ("exec ", "exec >log "),
+        ("A=1", "A='~'"),
+    ],
+)
+def test_a_spelling_that_is_read_otherwise_is_told(before, after):
+    assert one("run.sh", RUN, RUN.replace(before, after, 1))
+
+
+@pytest.mark.parametrize(
+    ("quoted", "bare"), [('"$A"', "$A"), ("'$A'", '"$A"'), ("'*'", "*"), ("'~'", "~"), (r"\$A", "$A")]
+)
+def test_quotes_that_keep_the_shell_from_expanding_count(quoted, bare):
+    assert one("run.sh", f"ls {quoted}\n", f"ls {bare}\n")
+    assert one("run.sh", f"ls {bare}/'x y'\n", f'ls {bare}/"x y"\n') == []
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,24 @@ def test_exit_codes(plan):
     assert exit_code(JobRun(plan, started=True, misplaced={0: ("x",)})) == 1
 
 
+@pytest.mark.parametrize(
+    ("more", "result"),
+    [
+        ({"started": True}, "interrupted; everything on the nodes has been ended"),
+        ({}, "interrupted; nothing was started"),
+        (
+            {"started": True, "unended": ("n1", "n2"), "unended_seconds": 70.0},
+            "interrupted; n[1-2] did not report the end: what still runs there is ended within 70 s",
+        ),
+        ({"started": True, "left": {"n1": {5: "D"}}}, "interrupted"),
+    ],
+)
+def test_an_interrupted_job_is_said_to_be_ended_only_if_all_nodes_reported_that(plan, more, result):
+    run = JobRun(plan, interrupted=True, **more)
+    assert " ".join(text(run).split()).endswith(f"result {result}")
+    assert run.to_document()["unended"] == [*run.unended]
+
+
 def test_unknown_positions_are_told(plan):
     assert "unknown of 1-3" in text(JobRun(plan, started=True, asserted=frozenset({0})))
 

@@ -22,7 +22,7 @@ NODES = [node(f"gpu{i}") for i in range(1, 5)]
 
 def texts(target, words, *args, nodes=NODES, placement=None, **job):
     placement = placement or place(parse_layout(words), nodes)
-    files = render(find_target(target), placement, Job(args=args, env=ENV, **job))
+    files = render(find_target(target), placement, Job(args=args, **{"env": ENV, **job}))
     return {file.path: file.text for file in files}
 
 
@@ -173,46 +173,64 @@ def test_a_task_starts_torchrun_with_the_rank_that_it_is_told(tmp_path, target):
 
 
 FLUX = """#!/bin/bash
-# Starts what stands after the first "bash" once a task, as flux run does, on the host of its line.
-for word in "$@"; do case $word in --taskmap=hostfile:*) cp "${word#*:}" hosts ;; esac; done
+# Starts what stands after the first "bash" on each host in Flux's own order, as flux run does; no host sees any file.
 until [ "$1" = bash ]; do shift; done
-for i in 0 1 2 3; do FLUX_TASK_RANK=$i "$@" || exit; done
+for host in gpu2 gpu3 gpu4 gpu10; do HOST=$host FLUX_TASK_RANK=$((task++)) TMPDIR=/nowhere "$@" || exit; done
+"""
+UNAME = """#!/bin/bash
+[ "$*" = -n ] && echo "$HOST"
 """
 
 
-def test_a_task_of_flux_is_the_node_of_its_line(tmp_path):
+def test_a_host_of_flux_finds_its_rank_by_its_name(tmp_path):
     placement = in_this_order("dp=16", node("gpu10", (2, 3, 0, 1)), *NODES[1:])
-    text = texts("flux", "", *HOSTILE, placement=placement, queue="batch")["job.flux"]
-    (tmp_path / "flux").write_text(FLUX)
-    (tmp_path / "flux").chmod(0o755)
-    said = ran(tmp_path, text)
-    assert (tmp_path / "hosts").read_text().split() == ["gpu10", "gpu2", "gpu3", "gpu4"]
-    for rank, (visible, hca, argv) in enumerate(said):
-        assert (visible, hca) == ("2,3,0,1" if rank == 0 else "0,1,2,3", "=mlx5_0")
+    hca = Env("NCCL_IB_HCA", "=mlx5_0", "the port", {"gpu3": "=ibp5"})
+    text = texts("flux", "", *HOSTILE, placement=placement, queue="batch", env=(hca,))["job.flux"]
+    ran_on = flux_ran(tmp_path, text)
+    for rank, (visible, hca, argv) in enumerate((ran_on[-1], *ran_on[:-1])):
+        assert (visible, hca) == ("2,3,0,1" if rank == 0 else "0,1,2,3", "=ibp5" if rank == 2 else "=mlx5_0")
         shape = ["--nnodes=4", "--nproc-per-node=4", f"--node-rank={rank}"]
         meeting = ["--master-addr=10.0.0.10", "--master-port=29500"]
         assert argv == ["-m", "torch.distributed.run", *shape, *meeting, "train.py", *HOSTILE]
     asked = re.findall(r"^#flux: --(\S+)", text, re.MULTILINE)
     assert asked[:4] == ["job-name=train", "nodes=4", "exclusive", "requires=host:gpu[2-4,10]"]
     assert asked[-1] == "queue=batch"
+    assert "mktemp" not in text, "a file that only the first node would have"
+
+
+def test_a_host_that_is_not_in_the_plan_ends_the_job_of_flux(tmp_path):
+    text = texts("flux", "dp=16")["job.flux"]
+    with pytest.raises(AssertionError, match="gpu10: not a host of this job"):
+        flux_ran(tmp_path, text)
+
+
+def flux_ran(folder, text):
+    """What each task of the job was started with, in Flux's order."""
+    for name, program in (("flux", FLUX), ("uname", UNAME)):
+        (folder / name).write_text(program)
+        (folder / name).chmod(0o755)
+    return ran(folder, text)
 
 
 TMRSH = """#!/bin/bash
-# Runs a command on a host of the job, as pbs_tmrsh does; here all are one.
-shift; exec "$@"
+# Runs a command on a host of the job, as pbs_tmrsh does; no host has what the job's script wrote on the first.
+rm -f node-*; shift; cd /; exec "$@"
 """
 
 
-def test_a_host_of_pbs_finds_its_rank_by_its_name(tmp_path):
+def test_a_host_of_pbs_is_started_with_its_rank(tmp_path):
     placement = in_this_order("dp=16", node("gpu10", (2, 3, 0, 1)), *NODES[1:])
-    text = texts("pbs", "", *HOSTILE, placement=placement, queue="batch")["job.pbs"]
+    hca = Env("NCCL_IB_HCA", "=mlx5_0", "the port", {"gpu3": "=ibp5"})
+    text = texts("pbs", "", *HOSTILE, placement=placement, queue="batch", env=(hca,))["job.pbs"]
     (tmp_path / "pbs_tmrsh").write_text(TMRSH)
     (tmp_path / "pbs_tmrsh").chmod(0o755)
     said = ran(tmp_path, text, PBS_O_WORKDIR=str(tmp_path), PBS_JOBID="7.server")
-    ranks = {argv[4]: visible for visible, _, argv in said}
-    assert ranks == {f"--node-rank={i}": "2,3,0,1" if i == 0 else "0,1,2,3" for i in range(4)}
+    ranks = {argv[4]: (visible, hca) for visible, hca, argv in said}
+    assert ranks == {
+        f"--node-rank={i}": ("2,3,0,1" if i == 0 else "0,1,2,3", "=ibp5" if i == 2 else "=mlx5_0") for i in range(4)
+    }
     assert all(argv[-len(HOSTILE) - 1 :] == ["train.py", *HOSTILE] for *_, argv in said)
-    assert not list(tmp_path.glob("node-*")), "the script of the nodes is gone"
+    assert {file.name for file in tmp_path.iterdir()} == {"pbs_tmrsh", "python", "torchrun"}, "all nodes would need it"
     (select,) = re.findall(r"^#PBS -l select=(\S+)$", text, re.MULTILINE)
     chunks = [dict(pair.split("=") for pair in chunk.split(":")[1:]) for chunk in select.split("+")]
     assert [chunk["host"] for chunk in chunks] == ["gpu10", "gpu2", "gpu3", "gpu4"]

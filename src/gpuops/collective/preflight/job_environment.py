@@ -28,12 +28,26 @@ PATH=$PATH:/usr/sbin:/sbin nft list chains 2>/dev/null | sed 's/^/chains /'
 program=$1
 shift
 for file; do
-    [ -e "$file" ] || echo "missing $file"
-    if [ -f "$file" ] && sum=$(cksum 2>/dev/null <"$file"); then echo "sum $sum $file"; fi
+    there=$file
+    while [ ! -e "$there" ] && [ "$there" != "${there%/*}" ]; do there=${there%/*}; done
+    if [ -d "$there" ] && [ ! -x "$there" ]; then
+        echo "closed directory $(stat -c %U "$there" 2>/dev/null) $there"
+    elif [ ! -e "$file" ]; then
+        echo "missing $file"
+    elif [ -f "$file" ] && ! (: <"$file") 2>/dev/null; then
+        echo "closed file $(stat -c %U "$file" 2>/dev/null) $file"
+    elif [ -f "$file" ] && sum=$(cksum 2>/dev/null <"$file"); then
+        echo "sum $sum $file"
+    fi
 done
 set -- "$program"
 path=$(command -v -- "$1" || "${SHELL:-/bin/sh}" -lc 'command -v -- "$1"' sh "$1" </dev/null 2>/dev/null)
-case $1 in */*) [ ! -f "$1" ] || [ -x "$1" ] || echo "not-executable $1" ;; esac
+case $1 in */*)
+    if [ -f "$1" ] && [ ! -x "$1" ]; then
+        echo "not-executable $1"
+        [ -r "$1" ] || echo "closed file $(stat -c %U "$1" 2>/dev/null) $1"
+    fi ;;
+esac
 if [ -n "$path" ]; then
     echo "program $path"
     python=$path
@@ -54,14 +68,23 @@ echo end
 
 
 @dataclass(frozen=True)
+class ClosedPath:
+    """A file that this user may not read, or a directory that it may not enter; an empty ``owner`` is unknown."""
+
+    path: str
+    owner: str
+    is_directory: bool
+
+
+@dataclass(frozen=True)
 class JobEnvironment:
     """What the survey found; an empty string means none. ``memlock_bytes`` is None if there is no limit.
 
     ``open_files`` is the soft limit of open files, and ``shm_bytes`` the size of /dev/shm; None if not known.
     ``environment`` holds the NCCL variables of a plain session, including those of nccl.conf. ``missing`` are the files
-    of the job that this user does not find there, ``checksums`` those of the others. ``not_executable`` is the program
-    if it is a file without that right. ``temporary`` is the directory of temporary files. ``input_chains`` are the
-    firewall's chains that judge what comes in, if this user may list them.
+    of the job that this user does not find there, ``closed`` what keeps it from reading others, and ``checksums`` those
+    of the rest. ``not_executable`` is the program if it is a file without that right. ``temporary`` is the directory of
+    temporary files. ``input_chains`` are the firewall's chains that judge what comes in, if this user may list them.
     """
 
     program: str = ""
@@ -72,6 +95,7 @@ class JobEnvironment:
     memlock_bytes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     missing: tuple[str, ...] = ()
+    closed: tuple[ClosedPath, ...] = ()
     open_files: int | None = None
     shm_bytes: int | None = None
     shm_free_bytes: int | None = None
@@ -131,6 +155,7 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
         memlock_bytes=None if lock == "unlimited" else int(lock),
         environment={name: value for name, _, value in settings},
         missing=tuple(value for name, _, value in lines if name == "missing"),
+        closed=tuple(dict.fromkeys(_closed(value) for name, _, value in lines if name == "closed")),
         open_files=integer(values.get("nofile")),
         shm_bytes=_bytes(shared),
         shm_free_bytes=_bytes(shared_free),
@@ -146,6 +171,13 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
 def _bytes(kib: str) -> int | None:
     number = integer(kib)
     return None if number is None else number << 10
+
+
+def _closed(text: str) -> ClosedPath:
+    """Return the directory or file in a line of the script: its kind, its owner and its path."""
+    kind, _, rest = text.partition(" ")
+    owner, _, path = rest.partition(" /")
+    return ClosedPath(f"/{path}", owner, kind == "directory")
 
 
 def _checksum(text: str) -> tuple[str, str]:

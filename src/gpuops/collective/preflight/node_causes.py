@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, most_common
 from gpuops.collective.preflight.causes import Cause, PreflightTest
-from gpuops.collective.preflight.job_environment import JobEnvironment
+from gpuops.collective.preflight.job_environment import ClosedPath, JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 
 SHM_BYTES = 128 << 20
@@ -24,10 +24,11 @@ _LABELS = {"python": "Python", "nccl": "NCCL"}
 
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
-    """Check that the program and the job's files exist on every node, in the same versions."""
+    """Check that the program and the job's files exist on every node, readable and in the same versions."""
     yield from _without_program(command, surveys)
     missing = {node: survey.missing for node, survey in surveys.items() if survey.missing}
     yield from _without_files(missing, command.folder)
+    yield from _closed(surveys)
     yield from _other_files({node: survey.checksums for node, survey in surveys.items()})
     if command.launcher in {"torchrun", "deepspeed"}:
         troubles = {n: own.trouble for n, own in surveys.items() if own.python and not own.torch}
@@ -84,6 +85,22 @@ def _without_files(missing: Mapping[str, Sequence[str]], folder: str) -> Iterato
         if file == folder:
             fix, why = f"{fix} with --workdir", f"the working directory {why}"
         yield Cause("environment", nodes, why, fix)
+
+
+def _closed(surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
+    """Yield the files that the job's user may not read on some nodes, and the directories that it may not enter."""
+    nodes: dict[tuple[ClosedPath, str], list[str]] = {}
+    for node, survey in surveys.items():
+        for closed in survey.closed:
+            nodes.setdefault((closed, survey.user), []).append(node)
+    for (closed, user), own in nodes.items():
+        verb, right = ("enter", "x") if closed.is_directory else ("read", "r")
+        is_own = closed.owner in (user, "")
+        why = (
+            f"{user or 'the user'} may not {verb} {closed.path}{'' if is_own else f', which belongs to {closed.owner}'}"
+        )
+        fix = f"chmod {'u' if is_own else 'a'}+{right} {shlex.quote(closed.path)}   on these nodes"
+        yield Cause("environment", tuple(own), why, fix if is_own else f"{fix}, as {closed.owner}")
 
 
 def _other_files(checksums: Mapping[str, Mapping[str, str]]) -> Iterator[Cause]:

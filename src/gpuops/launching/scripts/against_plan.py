@@ -61,7 +61,9 @@ def wrong_settings(
     A rendezvous that all scripts have ``agreed`` on is right, as far as this can be known from them alone.
     """
     yield from _causes(
-        difference for part in parts for difference in (*_numbers(plan, part), *_meeting(plan, part, agreed, aliases))
+        difference
+        for part in parts
+        for difference in (*_numbers(plan, part), *_meeting(plan, part, agreed, aliases), *_set_again(part))
     )
     if not all(_hides_gpus(part) for part in parts):
         yield from _causes(difference for part in parts for difference in _gpus(part))
@@ -116,11 +118,23 @@ def _gpus(part: Part) -> Iterator[_Difference]:
     """Compare the GPUs in their order: each process takes the one with its own number among them."""
     planned = [str(seat.gpu) for seat in part.node.seats]
     setting = part.script.exports.get(GPUS)
-    if setting is None:
+    if setting is None and GPUS in part.script.history:
+        gone = part.script.history[GPUS][-1]
+        yield _Difference(part.name, part.place(gone), str(gone), "", ",".join(planned))
+    elif setting is None:
         if planned != [str(number) for number in range(len(planned))]:
             yield _Difference(part.name, part.place(), f"no {GPUS}", GPUS, ",".join(planned))
     elif setting.is_readable and not _are_visible(part, setting):
         yield _Difference(part.name, part.place(setting), str(setting), GPUS, ",".join(planned))
+
+
+def _set_again(part: Part) -> Iterator[_Difference]:
+    """Compare the planned variables that the script exports and then unsets, or sets to something else."""
+    for name, planned in part.node.environment.items():
+        own = part.script.history.get(name, ())
+        if len(own) > 1 and own[-1].is_readable and not (own[-1].is_there and own[-1].value == planned):
+            last = own[-1]
+            yield _Difference(part.name, part.place(last), str(last), name if last.is_there else "", planned)
 
 
 def _are_visible(part: Part, setting: Setting) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuops.collective.preflight.causes import Cause, named
+from gpuops.errors import format_count
 from gpuops.launching.plan import JobPlan, NodePlan
 from gpuops.launching.scripts.against_plan import GPUS, rendezvous_of, wrong_settings
 from gpuops.launching.scripts.between import JUDGED, Note, misordered, uncertain, unlike
@@ -50,6 +51,7 @@ def check_scripts(plan: JobPlan, aliases: Collection[str] = ()) -> ScriptCheck:
     agreed = rendezvous_of(started)
     causes = (
         *_with_carriage_returns(parts),
+        *_ended(started),
         *wrong_settings(plan, started, agreed, aliases),
         *unlike(started),
         *misordered(started),
@@ -75,6 +77,14 @@ def _with_carriage_returns(parts: Sequence[Part]) -> Iterator[Cause]:
     for part in (part for part in parts if "\r" in part.node.script_text):
         why = f"{part.place()}: lines end with CR LF, which no shell on Linux takes"
         yield Cause("files", (part.name,), why, f"sed -i 's/\\r$//' {part.node.script}")
+
+
+def _ended(parts: Sequence[Part]) -> Iterator[Cause]:
+    for part in parts:
+        if end := part.script.end:
+            ranks = format_count(len(part.node.seats), "rank")
+            why = f"{part.place(end)}: {end.value} ends the script before it starts the job, the plan says {ranks} here"
+            yield Cause("files", (part.name,), why, f"remove {end.value} from {part.place(end)}")
 
 
 def _read(node: NodePlan) -> Script:
@@ -116,7 +126,8 @@ def _settings(part: Part) -> Iterator[Setting]:
     """Yield what is compared, as far as the script sets it."""
     script = part.script
     yield from (setting for name, setting in script.options.items() if name in _COMPARED)
-    yield from (script.exports[name] for name in (GPUS, *JUDGED) if name in script.exports)
+    names = dict.fromkeys((GPUS, *JUDGED, *part.node.environment))
+    yield from (script.exports[name] for name in names if name in script.exports)
 
 
 def _folded(notes: Sequence[Note]) -> Iterator[str]:

@@ -5,16 +5,17 @@ Commands that run only under a condition, other scripts and variables are not fo
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuops.collective.preflight.launch_command import is_torchrun, read_options
 from gpuops.document import parse
 from gpuops.errors import DocumentError
-from gpuops.render.comparing import logical_lines, shell_words
+from gpuops.render.shell_lines import shell_lines, shell_words
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
 _OPENS = frozenset("if case for while until select {".split())
@@ -32,7 +33,10 @@ _CONFIG_KEYS = ("num_machines", "num_processes", "machine_rank", "main_process_i
 
 @dataclass(frozen=True)
 class Setting:
-    """The value of an option or variable as it is written on ``line`` of the file ``path``; a default is not there."""
+    """The value of an option or variable as it is written on ``line`` of the file ``path``.
+
+    A default is not there, and neither is a variable that the line unsets; that has no value.
+    """
 
     name: str
     value: str
@@ -54,25 +58,34 @@ class Setting:
         """Return ``NAME=VALUE``, or the lack of it."""
         if self.name.startswith("--") and not self.value:
             return self.name
-        return f"{self.name}={self.value}" if self.is_there else f"no {self.name} (the default is {self.value})"
+        if self.is_there:
+            return f"{self.name}={self.value}"
+        return f"no {self.name} (the default is {self.value})" if self.value else f"unset {self.name}"
 
 
 @dataclass(frozen=True)
 class Script:
     """What a script does. ``start`` is where it starts the ``launcher`` by the name ``program``; None: nowhere.
 
-    ``options`` are by their names with dashes, ``words`` are behind them: the job's program with its arguments.
-    ``unread`` are the sentences about what was not followed, each with its line.
+    ``history`` are the settings of each variable that it exports, in their order. ``end`` is a command before ``start``
+    that ends the script. ``options`` are by their names with dashes, ``words`` are behind them: the job's program with
+    its arguments. ``unread`` are the sentences about what was not followed, each with its line.
     """
 
     path: str
-    exports: Mapping[str, Setting] = field(default_factory=dict, hash=False)
+    history: Mapping[str, tuple[Setting, ...]] = field(default_factory=dict, hash=False)
     launcher: Literal["torchrun", "accelerate"] = "torchrun"
     program: str = ""
     start: Setting | None = None
+    end: Setting | None = None
     options: Mapping[str, Setting] = field(default_factory=dict, hash=False)
     words: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def exports(self) -> Mapping[str, Setting]:
+        """The variables that the launcher gets from the script."""
+        return {name: own[-1] for name, own in self.history.items() if own[-1].is_there}
 
     @property
     def config(self) -> str:
@@ -83,11 +96,15 @@ class Script:
 
 @dataclass(frozen=True)
 class _Command:
-    """One simple command; it may not run if ``depends`` on another command, or on a condition."""
+    """One simple command; it may not run if ``depends`` on another command, or on a condition.
+
+    One that does not, but is in a subshell or behind ``&&``, is not one of the script ``itself``.
+    """
 
     words: tuple[str, ...]
     line: int
     depends: bool
+    itself: bool
 
 
 def read_script(path: str, text: str) -> Script:
@@ -122,22 +139,21 @@ def _option(key: str) -> str:
 
 def _commands(text: str) -> Iterator[_Command]:
     """Yield the simple commands of a script; bodies of here-documents are left out."""
-    depth, ends_with = 0, ""
-    for number, line in logical_lines(text):
-        if ends_with:
-            ends_with = "" if line.strip() == ends_with else ends_with
-            continue
-        words = shell_words(_without_substitutions(line))
-        if "<<" in words[:-1]:
-            ends_with = words[words.index("<<") + 1].lstrip("-")
+    depth, subshells = 0, 0
+    for line in shell_lines(text):
+        words = shell_words(_without_substitutions(line.text))
         depends, tested = False, False
-        for operator, command in _simple(words):
+        for operators, command in _simple(words):
+            subshells = max(0, subshells + operators.count("(") - operators.count(")"))
+            operator = operators.strip("();")
+            if not command:
+                continue
             plain = tuple(itertools.dropwhile(_CONNECTS.__contains__, command))
             depends = operator in ("&&", "||") and (depends or tested or operator == "||")
             tested = command[0] in _TESTS
             depth += plain[:1] != () and plain[0] in _OPENS
             if plain:
-                yield _Command(plain, number, depth > 0 or depends)
+                yield _Command(plain, line.number, depth > 0 or depends, not subshells and operator not in ("&&", "||"))
             depth -= command[0] in _CLOSES and depth > 0
 
 
@@ -157,8 +173,8 @@ def _without_substitutions(line: str) -> str:
 
 
 def _simple(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each command of a line, without its redirections, and the operator before it."""
-    operator, command, redirects = "", list[str](), False
+    """Yield each command of a line, without its redirections, and the operators before it; last those at the end."""
+    operators, command, redirects = "", list[str](), False
     for word in (*words, ";"):
         if not _OPERATOR.fullmatch(word):
             if not redirects:
@@ -167,8 +183,9 @@ def _simple(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
             redirects = True  # a file, or the number of a descriptor
         else:
             if command:
-                yield operator, tuple(command)
-            operator, command, redirects = word, [], False
+                yield operators, tuple(command)
+            operators, command, redirects = word if command else operators + word, [], False
+    yield operators, ()
 
 
 def _after(script: Script, command: _Command, variables: dict[str, Setting]) -> Script:
@@ -180,22 +197,53 @@ def _after(script: Script, command: _Command, variables: dict[str, Setting]) -> 
         sets = command.words[0] in {*_EXPORTS, "unset"}
         what = f"{' '.join(command.words[:2])} … depends on a condition"
         return _unread(script, command, what) if sets or at is not None else script
-    return _started(script, command, at) if at is not None else _set(script, command, variables)
+    if at is not None:
+        return _started(script, command, at)
+    if _ends(command) and not script.start and not script.end:
+        return replace(script, end=Setting("", " ".join(command.words), script.path, command.line))
+    return _set(script, command, variables)
+
+
+def _ends(command: _Command) -> bool:
+    """Return True for ``exit``, and for ``exec`` with a program in place of the script."""
+    first, *rest = command.words
+    return command.itself and (first == "exit" or (first == "exec" and bool(rest)))
 
 
 def _set(script: Script, command: _Command, variables: dict[str, Setting]) -> Script:
     """Return the script after a command that may set variables."""
     first, *rest = command.words
-    if first == "unset":
-        return replace(script, exports={name: own for name, own in script.exports.items() if name not in rest})
+    if first == "unset" or (first in _EXPORTS and {"-n", "+x"} & {*rest}):
+        return _with(script, _unset(script, command, [] if "-f" in rest else rest))
     if first == "export" or (first in _EXPORTS and "-x" in rest):
-        own = {setting.name: setting for word in rest for setting in _exported(script, command, word, variables)}
-        return replace(script, exports={**script.exports, **own})
+        return _with(script, (setting for word in rest for setting in _exported(script, command, word, variables)))
     own = {match[1]: _setting(script, command, match) for match in map(_ASSIGNMENT.fullmatch, command.words) if match}
     if len(own) < len(command.words):
         return script  # variables of this one command
     variables |= own
-    return replace(script, exports={name: own.get(name, setting) for name, setting in script.exports.items()})
+    return _with(script, (setting for name, setting in own.items() if name in script.exports))
+
+
+def _with(script: Script, settings: Iterable[Setting]) -> Script:
+    """Return the script with more settings of exported variables."""
+    history = dict(script.history)
+    for setting in settings:
+        history[setting.name] = (*history.get(setting.name, ()), setting)
+    return replace(script, history=history)
+
+
+def _unset(script: Script, command: _Command, names: Iterable[str]) -> Iterator[Setting]:
+    """Yield the end of each variable of ``names`` that the script has exported."""
+    return (Setting(name, "", script.path, command.line, is_there=False) for name in names if name in script.exports)
+
+
+def _taken_away(words: Sequence[str], exports: Iterable[str]) -> Iterator[str]:
+    """Yield the variables that ``env`` before a command takes from it."""
+    behind = [*itertools.dropwhile(lambda word: word.rpartition("/")[2] != "env", words)]
+    if {"-", "-i", "--ignore-environment"} & {*behind}:
+        yield from exports
+    for before, word in itertools.pairwise(behind):
+        yield word if before in ("-u", "--unset") else re.sub("^(-u|--unset=)", "", word)
 
 
 def _setting(script: Script, command: _Command, match: re.Match[str]) -> Setting:
@@ -237,12 +285,12 @@ def _started(script: Script, command: _Command, at: int) -> Script:
     launcher, count = found or ("torchrun", 1)
     parsed = read_options(launcher, words[at + count :])
     options = {name: Setting(name, values[-1], script.path, command.line) for name, values in parsed.options.items()}
-    own = {match[1]: _setting(script, command, match) for match in map(_ASSIGNMENT.fullmatch, words[:at]) if match}
+    script = _with(script, _unset(script, command, _taken_away(words[:at], [*script.exports])))
+    script = _with(script, (_setting(script, command, own) for own in map(_ASSIGNMENT.fullmatch, words[:at]) if own))
     if script.start is not None:
         script = _unread(script, command, f"a second launcher; the one of line {script.start.line} is not read")
     return replace(
         script,
-        exports={**script.exports, **own},
         launcher=launcher,
         program=words[at],
         start=Setting("", " ".join(words[at : at + count]), script.path, command.line),
