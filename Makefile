@@ -30,8 +30,8 @@ real: .venv/test.stamp ground      ## tests with real servers, networks and mach
 	$(BIN)/pytest -m root tests/lab tests/unit
 	$(BIN)/pytest -n 2 --dist loadfile -m long tests/unit
 	$(BIN)/pytest -n 2 --dist loadfile -m 'long or sampled' tests/lab tests/attacks tests/fuzz
-	$(BIN)/python tests/mutations/remove_guards.py --sample 6 --seed $$(date +%j)
-	$(BIN)/python tests/kills/kills.py provision facts state drain --no-lines --shots 12 --seed $$(date +%j)
+	$(BIN)/python tests/mutations/remove_guards.py --sample 4 --seed $$(date +%j)
+	$(BIN)/python tests/kills/kills.py provision facts state drain --no-lines --shots 8 --seed $$(date +%j)
 
 promises: .venv/test.stamp ground      ## remove each guard of docs/promises.md in a copy: its test must fail; half an hour
 	$(BIN)/python tests/mutations/remove_guards.py

@@ -234,6 +234,20 @@ def _architecture(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"is_llama": True, "rope_base": rope_base, "is_tied": config.get("tie_word_embeddings") is True}
 
 
+def missing_layers(layers: int, parts: Any) -> Any:
+    """Return how many layers more ``parts`` (pp·vpp, a number or an array) would need to have equally many."""
+    return -layers % parts
+
+
+def splits_layers(layers: int, parts: Any, *, uneven: bool) -> Any:
+    """Return whether a pipeline can share ``layers`` among ``parts``, which may be an array.
+
+    If ``uneven``, the last stage, or the first and the last one, may have a layer less. Megatron-LM then counts the
+    loss and the embedding as layers, and so was Llama 3 405B split: 126 layers on 16 stages (arXiv:2407.21783, 3.3.2).
+    """
+    return missing_layers(layers, parts) <= (2 if uneven and layers > 1 else 0)
+
+
 def rule_violations(
     layout: Layout, *, gpus_per_domain: int, engine: Engine = "other", model: ModelSpec | None = None
 ) -> Iterator[RuleViolation]:
@@ -248,7 +262,7 @@ def rule_violations(
     yield from _domain(layout, gpus_per_domain)
     yield from _zero(layout, engine)
     if model is not None:
-        yield from _divisions(layout, model)
+        yield from _divisions(layout, model, engine)
 
 
 def _degrees(layout: Layout) -> Iterator[RuleViolation]:
@@ -295,18 +309,19 @@ def _zero(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
         yield RuleViolation("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
 
 
-def _divisions(layout: Layout, model: ModelSpec) -> Iterator[RuleViolation]:
+def _divisions(layout: Layout, model: ModelSpec, engine: Engine) -> Iterator[RuleViolation]:
+    parts = layout.pp * layout.vpp
+    if not splits_layers(model.layers, parts, uneven=engine == "megatron" and layout.pp > 1):
+        reason = f"{model.layers} layers are not divisible by pp·vpp={parts}"
+        yield RuleViolation("division", reason, forceable=True)
     pairs = (
-        ("layers", model.layers, "pp·vpp", layout.pp * layout.vpp),
         ("attention heads", model.heads, "tp", layout.tp),
         ("hidden units", model.hidden, "tp", layout.tp),
         ("feed-forward units", model.ffn, "tp", layout.tp),
     )
     for what, size, axis, degree in pairs:
         if size % degree:
-            yield RuleViolation(
-                "division", f"{size} {what} are not divisible by {axis}={degree}", forceable=what == "layers"
-            )
+            yield RuleViolation("division", f"{size} {what} are not divisible by {axis}={degree}")
     if model.kv_heads % layout.tp and layout.tp % model.kv_heads:
         yield RuleViolation(
             "division", f"{model.kv_heads} key-value heads are not divisible by tp={layout.tp}", warning=True

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from gpuops.errors import InputError, LayoutError
-from gpuops.layout import Layout, parse_layout, rule_violations, spelled_out
+from gpuops.layout import parse_layout, spelled_out
 from gpuops.operations.launch import model_document
 from gpuops.operations.planning.calibrated import calibrated
 from gpuops.operations.planning.machines import Machines, machines_of
 from gpuops.operations.planning.outlook import check_work, outlook_of
 from gpuops.planner.estimate import Estimate
 from gpuops.planner.hardware import ClusterSpec
+from gpuops.planner.layout_space import candidates, left_out, why_none
 from gpuops.planner.model import TransformerSpec, from_sizes
 from gpuops.planner.model_config import read_config
 from gpuops.planner.price import Price, prices
@@ -41,22 +41,28 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     strategy = strategy_named(request.strategy) if request.strategy else None
     machines = calibrated(work, machines_of(work, request), request.calibration)
     cluster = machines.cluster
-    training = _training(work, model, cluster, request)
-    limits = _limits(strategy)
+    asked = _training(work, model, cluster, request)
+    training = strategy.applied_to(asked, cluster.nodes) if strategy else asked
+    if strategy and training.framework != asked.framework:
+        work.note(f"{strategy.name} is of {training.framework}: planned with --framework {training.framework}")
+    limits = strategy.limits_on(cluster.nodes) if strategy else {}
     found = search(model, cluster, training, limits=limits, top=request.top)
-    job = (model, cluster, training)
+    job = (model, cluster, asked)
     compared = [_conditions(*job, text) for text in request.why_not]
     compared += [_conditions(*job, request.against)] if request.against else []
     return LayoutPlan(
-        *job,
+        model,
+        cluster,
+        training,
         found,
         tuple(compared),
         tuple(_advice(*job, found)) if request.explain else (),
-        () if found.best else tuple(ways_out(*job, limits=limits)),
+        () if found.best else tuple(ways_out(model, cluster, training, limits=limits)),
         machines.excluded,
         _prices(model, machines, training, found),
         outlook_of(work, request, machines, model, training, found.best[0], limits) if found.best else None,
         not (request.against and compared[-1].why),
+        left_out=tuple(left_out(model, cluster, training)),
     )
 
 
@@ -94,12 +100,6 @@ def _training(work: Workspace, model: TransformerSpec, cluster: ClusterSpec, req
     return TrainingSetup(sequence, batch, precision, request.optimizer, request.framework)
 
 
-def _limits(strategy: Strategy | None) -> Mapping[str, tuple[Any, ...]]:
-    if strategy and not strategy.training:
-        raise LayoutError(f"{strategy.name} runs inference only; choose a strategy that trains")
-    return strategy.limits if strategy else {}
-
-
 def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, text: str) -> Compared:
     """Return the best layout with the degrees of ``text``, or the rule that they break."""
     wanted = parse_layout(text)
@@ -107,20 +107,9 @@ def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: Training
     names = [{"gas": "chunks", "sp": "sequence_parallel"}.get(word, word) for word in words]
     limits = {name: (getattr(wanted, name),) for name in names if name != "sequence_parallel"}
     name = str(wanted) if text == spelled_out(wanted) else text
-    try:
-        found = search(model, cluster, training, limits=limits, top=1)
-    except LayoutError as error:
-        return Compared(name, None, _broken(wanted, cluster, model) or str(error))
-    return _compared(name, found)
-
-
-def _broken(layout: Layout, cluster: ClusterSpec, model: TransformerSpec) -> str:
-    reach = max(cluster.domain_gpus, cluster.gpus_per_node)
-    violations = rule_violations(layout, gpus_per_domain=reach, model=model)
-    reasons = [violation.reason for violation in violations if not violation.warning]
-    if cluster.gpus % layout.ranks:
-        reasons.append(f"{layout.ranks} ranks do not divide {cluster.gpus} GPUs")
-    return "; ".join(reasons)
+    if not len(candidates(model, cluster, training, limits)):
+        return Compared(name, None, why_none(model, cluster, training, limits))
+    return _compared(name, search(model, cluster, training, limits=limits, top=1))
 
 
 def _compared(name: str, found: Found) -> Compared:
@@ -147,7 +136,9 @@ def _priced(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetu
     if "nvme" in strategy.limits.get("offload", ()) and not cluster.nvme_bytes:
         return Compared(strategy.name, None, "the size of NVMe drives is unknown")
     try:
-        found = search(model, cluster, training, limits=strategy.limits, top=1)
+        job = strategy.applied_to(training, cluster.nodes)
+        limits = strategy.limits_on(cluster.nodes)
+        found = search(model, cluster, job, limits=limits, top=1)
     except LayoutError:
         return Compared(strategy.name, None, "no valid layout with this batch and these GPUs")
     return replace(_compared(strategy.name, found), name=strategy.name)

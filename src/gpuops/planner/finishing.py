@@ -9,8 +9,9 @@ from gpuops.errors import LayoutError
 from gpuops.planner.estimate import Estimate
 from gpuops.planner.goodput import DAY, ClusterJob, Goodput, goodput, running_fraction
 from gpuops.planner.hardware import ClusterSpec
+from gpuops.planner.layout_space import Limits
 from gpuops.planner.model import TransformerSpec
-from gpuops.planner.search import Limits, search
+from gpuops.planner.search import search
 from gpuops.planner.training import TrainingSetup
 
 _ENOUGH = 0.999

@@ -56,6 +56,11 @@ class ClusterSpec:
         """Number of nodes, the last of which may be used in part."""
         return -(-self.gpus // self.gpus_per_node)
 
+    @property
+    def reach(self) -> int:
+        """Number of GPUs within which traffic stays off the network: those of an NVLink domain, or of a node."""
+        return max(self.domain_gpus, self.gpus_per_node)
+
     def with_gpus(self, gpus: int) -> ClusterSpec:
         """Return the same cluster with another number of GPUs."""
         if gpus < 1:

@@ -15,6 +15,7 @@ from gpuops.planner.candidates import Candidates, Flags, Numbers
 from gpuops.planner.constants import MEMORY_PRIORS, MemoryConstants
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.model import TransformerSpec
+from gpuops.planner.stages import Stage, has_shorter_ends, in_flight, layer_parameters, local_parameters, stage_layers
 from gpuops.planner.training import TrainingSetup
 
 USUAL_HOST_BYTES = 2 << 40
@@ -66,9 +67,14 @@ def memory(
     constants: MemoryConstants = MEMORY_PRIORS,
 ) -> Memory:
     """Return the memory of each candidate, at its fullest stage: the first, or the last with the output layer."""
-    first, last = (_stage(model, training, candidates, constants, is_last=is_last) for is_last in (False, True))
-    fuller = sum(first.values()) >= sum(last.values())
-    parts = {name: np.where(fuller, first[name], last[name]) for name in first}
+    stages: tuple[Stage, ...] = (
+        ("first", "second", "last") if has_shorter_ends(model, candidates) else ("first", "last")
+    )
+    parts = _stage(model, training, candidates, constants, stages[0])
+    for name in stages[1:]:
+        other = _stage(model, training, candidates, constants, name)
+        fuller = sum(parts.values()) >= sum(other.values())
+        parts = {part: np.where(fuller, parts[part], other[part]) for part in parts}
     host, nvme = _offloaded(model, cluster, training, candidates)
     length = len(candidates)
     room = USABLE * cluster.gpu.memory_bytes - sum(parts.values()) + parts["buffers"] - constants.reserved_bytes
@@ -85,45 +91,23 @@ def largest_matrix(model: TransformerSpec) -> int:
     return max(model.hidden * max(model.ffn, model.expert_ffn), model.hidden * model.vocab)
 
 
-def stage_layers(model: TransformerSpec, candidates: Candidates) -> Numbers:
-    """Return the layers of the fullest stage: every model chunk of it has as many as the fullest chunk."""
-    return np.ceil(model.blocks / (candidates.pp * candidates.vpp)) * candidates.vpp
-
-
-def _layer_parameters(model: TransformerSpec) -> tuple[float, float]:
-    """Return the parameters of a mean layer: those that all ranks of a data-parallel group share, and of experts."""
-    parts = model.parameters()
-    bias_and_norm = parts["biases"] + parts["norms"]
-    return (parts["attention"] + parts["mlp"] + bias_and_norm) / model.blocks, parts["experts"] / model.blocks
-
-
-def local_parameters(model: TransformerSpec, c: Candidates, *, is_last: bool) -> tuple[Numbers, Numbers]:
-    """Return the parameters of one GPU before ZeRO shards them: dense ones, and those of its experts."""
-    dense, experts = _layer_parameters(model)
-    layers = stage_layers(model, c)
-    ends = model.parameters()
-    output = ends["output"] or model.vocab * model.hidden
-    outside = np.where(c.pp == 1, ends["embeddings"] + ends["output"], output if is_last else ends["embeddings"])
-    return (layers * dense + outside) / c.tp, layers * experts / (c.ep * c.tp)
-
-
 def _stage(
-    model: TransformerSpec, training: TrainingSetup, c: Candidates, constants: MemoryConstants, *, is_last: bool
+    model: TransformerSpec, training: TrainingSetup, c: Candidates, constants: MemoryConstants, stage: Stage
 ) -> dict[str, Numbers]:
-    dense, experts = local_parameters(model, c, is_last=is_last)
+    dense, experts = local_parameters(model, c, stage)
     replicas = c.dp * c.cp
     held: dict[str, Numbers] = {}
     gradient = 4.0 if training.fp32_gradients else 2.0
     sizes = {"parameters": (2.0, 3), "gradients": (gradient, 2), "optimizer": (_MASTER_BYTES[training.optimizer], 1)}
-    for name, (each, stage) in sizes.items():
-        sharded = c.zero >= stage
+    for name, (each, zero) in sizes.items():
+        sharded = c.zero >= zero
         held[name] = each * (dense / np.where(sharded, replicas, 1) + experts / np.where(sharded, replicas / c.ep, 1))
     held["optimizer"] = np.where(c.offload > 0, 0.0, held["optimizer"])
     held["gradients"] = np.where((c.offload > 0) & (c.zero >= 2), 0.0, held["gradients"])
     held["parameters"] = np.where((c.offload > 0) & (c.zero == 3), 0.0, held["parameters"])
-    activations = _activations(model, training, c, is_last=is_last)
+    activations = stage_layers(model, c, stage) * layer_activation_bytes(model, training, c) * in_flight(c, stage)
     held["activations"] = activations * (1 + constants.fragmentation)
-    held["logits"] = _logits(model, training, c, is_last=is_last)
+    held["logits"] = _logits(model, training, c, stage)
     held["buffers"] = _buffers(model, training, c, constants)
     return held
 
@@ -153,27 +137,19 @@ def _mlp_bytes(model: TransformerSpec) -> float:
     return (dense * (model.blocks - model.moe_layers) + visited * model.moe_layers) / model.blocks
 
 
-def _activations(model: TransformerSpec, training: TrainingSetup, c: Candidates, *, is_last: bool) -> Numbers:
-    """Return the bytes of all micro-batches in flight: as many as stages follow, more if interleaved."""
-    layers = stage_layers(model, c)
-    interleaved = np.where(c.vpp > 1, 1 + (c.pp - 1) / (c.pp * c.vpp), 1.0)
-    in_flight = np.minimum(c.pp * interleaved, c.chunks)
-    if is_last:
-        in_flight = np.where(c.vpp > 1, np.minimum(in_flight - c.pp + 1, c.chunks), 1.0)
-        in_flight = np.maximum(in_flight, 1.0)
-    return np.asarray(layers * layer_activation_bytes(model, training, c) * in_flight)
+def _logits(model: TransformerSpec, training: TrainingSetup, c: Candidates, stage: Stage) -> Numbers:
+    """Return the bytes of the logits in 16 bits and in fp32, on the last stage, for one micro-batch.
 
-
-def _logits(model: TransformerSpec, training: TrainingSetup, c: Candidates, *, is_last: bool) -> Numbers:
-    """Return the bytes of the logits in 16 bits and in fp32, on the last stage, for one micro-batch."""
-    tokens = c.mbs * training.sequence / c.cp
-    present = np.asarray(is_last) | (c.pp == 1)
+    DataParallel gathers those of all GPUs on GPU 0.
+    """
+    tokens = c.mbs * training.sequence / c.cp * (c.dp if training.one_process else 1)
+    present = (c.pp == 1) | (stage == "last")
     return np.where(present, 6.0 * tokens * model.vocab / c.tp, 0.0)
 
 
 def _buffers(model: TransformerSpec, training: TrainingSetup, c: Candidates, constants: MemoryConstants) -> Numbers:
     """Return the bytes of gathered layers, of gradient buckets, and of the one layer that recomputation rebuilds."""
-    dense, experts = _layer_parameters(model)
+    dense, experts = layer_parameters(model)
     gathered = np.where(c.zero == 3, 2 * 4.0 * (dense / c.tp + experts / (c.ep * c.tp)), 0.0)
     buckets = np.where(c.dp > 1, constants.bucket_bytes, 0.0)
     whole = replace(c, recompute=np.ones_like(c.recompute))

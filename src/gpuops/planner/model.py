@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from gpuops.errors import LayoutError
 from gpuops.layout import ModelSpec
@@ -214,6 +214,7 @@ def from_sizes(sizes: Mapping[str, int], name: str = "") -> TransformerSpec:
         raise LayoutError(f'unknown size "{min(unknown)}" of a model; known sizes: {", ".join(sorted(known))}')
     if low := next((key for key, value in sizes.items() if value < 1), None):
         raise LayoutError(f"{low} of a model must be 1 or more, not {sizes[low]}")
+    check_sizes(name or "the model", sizes)
     vocab = sizes.get("vocab", 128_256)
     layers, hidden = _depth_and_width(sizes, vocab)
     heads = sizes.get("heads") or max(1, hidden // 128)
@@ -280,6 +281,30 @@ def _divisible(params: int, vocab: int) -> tuple[int, int]:
 def _depth(params: int, vocab: int, hidden: int) -> int:
     """Return the number of layers of 12·h² parameters that, with both embeddings, come closest to ``params``."""
     return max(1, round((params - 2 * vocab * hidden) / (12 * hidden**2)))
+
+
+_LARGEST: Mapping[str, int] = {
+    "params": 10**15,
+    "layers": 10_000,
+    "encoder_layers": 10_000,
+    "hidden": 10**6,
+    "heads": 10**5,
+    "kv_heads": 10**5,
+    "head_dim": 10**5,
+    "ffn": 10**7,
+    "expert_ffn": 10**7,
+    "shared_ffn": 10**7,
+    "vocab": 10**8,
+    "experts": 10**5,
+}
+"""The largest sizes that are planned, ten times those of any model or more: beyond them, a number is a slip, and
+the search would take minutes."""
+
+
+def check_sizes(name: str, sizes: Mapping[str, Any]) -> None:
+    """Raise `LayoutError` if a size of a model, by the name of its field, is larger than any model's."""
+    if large := next((key for key, most in _LARGEST.items() if (sizes.get(key) or 0) > most), None):
+        raise LayoutError(f"{name}: {large} is at most {_LARGEST[large]:,}, not {sizes[large]:,}; correct the size")
 
 
 def check_heads(spec: TransformerSpec, attention_units: int) -> None:

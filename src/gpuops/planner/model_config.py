@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuops.errors import LayoutError, did_you_mean
-from gpuops.planner.model import LatentAttention, TransformerSpec, check_heads
+from gpuops.planner.model import LatentAttention, TransformerSpec, check_heads, check_sizes
 
 Config = Mapping[str, Any]
 _LLAMA = {
@@ -51,6 +51,7 @@ def read_config(config: Config, name: str = "") -> TransformerSpec:
         )
     sizes = _sizes(config, _KEYS.get(kind, _LLAMA), name or kind)
     spec = TransformerSpec(name or kind, **{**sizes, **_READERS[kind](config, sizes)})
+    check_sizes(spec.name, vars(spec))
     check_heads(spec, spec.hidden if "head_dim" not in config and kind != "t5" else spec.heads * spec.head_dim)
     return spec
 

@@ -76,30 +76,63 @@ class Skipped(NamedTuple):
 
 
 class PublishedTable(NamedTuple):
-    """The runs of a table, those that ran out of memory or whose time is unknown included, and the rows left out."""
+    """The runs of a table, those that ran out of memory or whose time is unknown included, and the rows left out.
+
+    ``unknown_columns`` are those that no table of runs has, in their order.
+    """
 
     runs: list[PublishedRun]
     skipped: list[Skipped]
+    unknown_columns: tuple[str, ...] = ()
 
 
 def read_table(text: str, name: str = "the table") -> PublishedTable:
-    """Read a table of runs in CSV; raise `LayoutError` if it lacks a column that every run needs."""
-    runs, skipped = [], []
-    for number, row in enumerate(_rows(text, name), 2):
+    """Read a table of runs in CSV; raise `LayoutError` if it lacks a needed column, or has a word that means nothing.
+
+    A number that cannot be one leaves out its row.
+    """
+    runs, skipped, columns = [], [], dict[str, str]()
+    for number, row in _rows(text, name):
         cells = {key: value or "" for key, value in row.items() if isinstance(key, str) and not isinstance(value, list)}
+        columns |= cells
+        _check_words(cells, f"{name}:{number}")
         try:
             runs.append(_run({"id": f"line {number}", **cells}))
         except LayoutError as error:
             skipped.append(Skipped(cells.get("id") or f"line {number}", str(error)))
-    return PublishedTable(runs, skipped)
+    return PublishedTable(runs, skipped, tuple(column for column in columns if column not in _COLUMNS))
 
 
-def _rows(text: str, name: str) -> list[dict[str, Any]]:
-    """Return the rows of a table by column; raise `LayoutError` if it is not CSV, or has not the columns."""
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "precision": (r"bf16|fp16|(mx)?fp8|(nv|mx)?fp4", "bf16, fp16, fp8, mxfp8, fp4 or nvfp4, with or without a -suffix"),
+    "recompute": ("|".join(RECOMPUTE), ", ".join(RECOMPUTE)),
+    "zero_stage": ("[0-3]", "0, 1, 2 or 3"),
+    "oom": ("[01]", "0 or 1"),
+}
+"""Words that columns may have, as a pattern and in words; an empty cell says nothing."""
+_COLUMNS = frozenset(
+    "id source publisher model params_b layers hidden heads kv_heads ffn vocab seq_len gpu gpu_mem_gb peak_tflops "
+    "precision n_gpus gpus_per_node intra_link inter_link_gbps_per_node tp pp dp cp ep vpp zero_stage mbs gbs "
+    "recompute achieved_tflops_per_gpu tflops_kind mfu_or_hfu step_time_s tokens_per_s_per_gpu peak_mem_gb oom "
+    "notes".split()
+)
+"""Columns of a table of runs; a few, such as ``mfu_or_hfu``, only document a row."""
+
+
+def _check_words(row: Row, where: str) -> None:
+    for column, (pattern, expected) in _WORDS.items():
+        suffix = "(-[a-z0-9]+)?" if column == "precision" else ""
+        word = row.get(column, "")
+        if word and not re.fullmatch(f"({pattern}){suffix}", word):
+            raise LayoutError(f'{where}: {column} "{word[:20]}" is not one of {expected}; correct it or leave it empty')
+
+
+def _rows(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:
+    """Return the rows of a table by column, each with its line; raise `LayoutError` for what is not such a table."""
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
         missing = [column for column in NEEDED if column not in (reader.fieldnames or ())]
-        rows = [] if missing else list(reader)
+        rows = [] if missing else [(reader.line_num, row) for row in reader]
     except csv.Error as error:
         raise LayoutError(f"{name}: not CSV after line {reader.line_num}: {error}") from error
     if missing:

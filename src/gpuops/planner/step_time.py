@@ -10,11 +10,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from gpuops.planner.candidates import Candidates, Numbers
+from gpuops.planner.candidates import Candidates, Flags, Numbers
 from gpuops.planner.constants import Constants
 from gpuops.planner.hardware import ClusterSpec
-from gpuops.planner.memory import local_parameters, stage_layers
 from gpuops.planner.model import TransformerSpec
+from gpuops.planner.stages import most_parameters, stage_layers
+from gpuops.planner.strategies import exchange_bytes
 from gpuops.planner.training import TrainingSetup
 
 GIGA = 1e9
@@ -98,14 +99,13 @@ class _Inputs:
         members there, and is no faster than NVLink.
         """
         cluster = self.cluster
-        reach = max(cluster.domain_gpus, cluster.gpus_per_node)
-        members = np.clip(reach / inner, 1, group)
+        members = np.clip(cluster.reach / inner, 1, group)
         between = np.minimum(cluster.network_gb_per_s * members, cluster.nvlink_gb_per_s)
-        return np.where(group * inner <= reach, cluster.nvlink_gb_per_s, between) * GIGA
+        return np.where(group * inner <= cluster.reach, cluster.nvlink_gb_per_s, between) * GIGA
 
     def latency(self, group: Numbers, inner: Numbers) -> Numbers:
         """Return the seconds that a collective of ``group`` ranks takes whatever its size."""
-        inside = group * inner <= max(self.cluster.domain_gpus, self.cluster.gpus_per_node)
+        inside = group * inner <= self.cluster.reach
         each = np.where(inside, self.cluster.nvlink_latency_us, self.cluster.network_latency_us)
         return np.where(group > 1, each * 1e-6 * np.log2(np.maximum(group, 2)), 0.0)
 
@@ -134,9 +134,7 @@ def step_time(
     }
     each_layer = sum(layer.values())
     logits = _logits(x)
-    # layers that do not divide leave fewer of them to the last stage, which has the logits
-    surplus = np.maximum(x.layers - model.blocks / c.pp, 0) * each_layer
-    logits = np.maximum(logits - np.where(c.pp > 1, surplus, 0.0), 0.0)
+    logits = np.maximum(logits - _fewer_layers_at_the_end(x) * each_layer, 0.0)
     stage = x.layers * each_layer + logits
     waiting = (c.pp - 1) / c.vpp
     data, wait = _data_parallel(x, stage)
@@ -151,6 +149,19 @@ def step_time(
         "fixed": np.full(len(c), constants.fixed_ms / 1e3),
     }
     return StepTime(**{name: constants.scale * causes[name] for name in CAUSES})
+
+
+def _fewer_layers_at_the_end(x: _Inputs) -> Numbers:
+    """Return how many layers less than the fullest stage the last one has, which also has the logits.
+
+    Megatron-LM counts them as a layer. How other frameworks shared layers that do not divide is seldom published, so
+    there the last stage has as many as the mean.
+    """
+    last = stage_layers(x.model, x.c, "last")
+    mean = np.where(x.c.pp > 1, x.model.blocks / x.c.pp, x.layers)
+    return np.asarray(
+        np.maximum(x.layers - (np.minimum(last, mean) if x.training.framework == "megatron" else mean), 0)
+    )
 
 
 def _rate(x: _Inputs, units: Numbers, tokens: Numbers, half: float | Numbers, *, low_precision: bool = True) -> Numbers:
@@ -246,8 +257,7 @@ def _experts(x: _Inputs) -> Numbers:
 def _all_to_all(x: _Inputs) -> Numbers:
     """Return bytes a second of one GPU in an all-to-all: what leaves the NVLink domain goes through its own NIC."""
     cluster, c = x.cluster, x.c
-    reach = max(cluster.domain_gpus, cluster.gpus_per_node)
-    outside = np.maximum(1 - reach / (c.ep * c.tp), 0.0)
+    outside = np.maximum(1 - cluster.reach / (c.ep * c.tp), 0.0)
     return GIGA / (outside / cluster.network_gb_per_s + (1 - outside) / cluster.nvlink_gb_per_s)
 
 
@@ -262,28 +272,65 @@ def _p2p(x: _Inputs) -> Numbers:
 
 
 def _data_parallel(x: _Inputs, stage: Numbers) -> tuple[Numbers, Numbers]:
-    """Return exposed seconds of reducing gradients, once a step, and of ZeRO 3 for every micro-batch."""
+    """Return exposed seconds of reducing gradients once a step, and of what ZeRO 3 or DP do for every micro-batch."""
     c, k, replicas = x.c, x.k, x.c.dp * x.c.cp
-    dense, experts = local_parameters(x.model, c, is_last=False)
+    dense, experts = most_parameters(x.model, c)
     inner = c.tp.astype(np.float64)
     bandwidth, ratio = x.busbw(replicas, inner), (replicas - 1) / replicas
+    gradient = 4.0 if x.training.fp32_gradients else 2.0
+    if x.training.one_process:
+        return np.zeros(len(c)), _one_process(x, gradient * (dense + experts), bandwidth)
     expert_replicas = np.maximum(replicas / c.ep, 1)
     ratio_of_experts = (expert_replicas - 1) / expert_replicas
     parameters = ratio * dense + ratio_of_experts * experts
-    gradient = 4.0 if x.training.fp32_gradients else 2.0
+    latency, overlaps = x.latency(replicas, inner), _overlaps(x, replicas * inner)
+
+    def exposed(seconds: Numbers) -> Numbers:
+        return np.where(overlaps, np.maximum(seconds - k.dp_hidden * stage, 0.1 * seconds), seconds)
+
     each = np.where(c.zero == 0, 2 * gradient, gradient + 2.0)
-    seconds = each * parameters / bandwidth + 2 * x.latency(replicas, inner)
-    hidden = k.dp_hidden * stage if x.training.dp_overlap else 0.0
-    once = np.where((c.zero < 3) & (replicas > 1), np.maximum(seconds - hidden, 0.1 * seconds), 0.0)
+    once = exposed(each * parameters / bandwidth + 2 * latency)
+    earlier = (c.chunks - 1) * exposed(gradient * parameters / bandwidth + latency)
+    once = once + np.where(_reduces_each_micro_batch(c), earlier, 0.0)
     efficiency = k.deepspeed_zero3 if x.training.framework == "deepspeed" else 1.0
-    gathered = 6.0 * parameters / (bandwidth * efficiency) + 3 * x.layers * x.latency(replicas, inner)
+    gathered = 6.0 * parameters / (bandwidth * efficiency) + 3 * x.layers * latency
     wait = np.maximum(gathered - stage, 0.0) + k.zero3_unhidden * np.minimum(gathered, stage)
-    return once, (np.where((c.zero == 3) & (replicas > 1), wait, 0.0))
+    return np.where((c.zero < 3) & (replicas > 1), once, 0.0), np.where((c.zero == 3) & (replicas > 1), wait, 0.0)
+
+
+def _overlaps(x: _Inputs, ranks: Numbers) -> Flags:
+    """Return where reducing gradients overlaps the backward pass: not inside a node whose GPUs have no NVLink.
+
+    There every copy goes through host memory. On two TITAN RTX, DDP without NVLink took 147 ms a step longer than with
+    it, more than 0.5 GB of gradients take over PCIe; so nothing was hidden (Hugging Face, "Efficient training on
+    multiple GPUs").
+    """
+    return np.asarray(x.training.dp_overlap & (x.cluster.has_nvlink | (ranks > x.cluster.reach)))
+
+
+def _reduces_each_micro_batch(c: Candidates) -> Flags:
+    """Return which layouts scatter the gradients of every micro-batch: ZeRO 2, whose GPUs keep only their part.
+
+    So do DeepSpeed (``partition_gradients``), FSDP2 and Megatron-FSDP. With a pipeline, those who publish ZeRO 2
+    (MegaScale, torchtitan, Llama 3) keep whole gradients up to the last micro-batch.
+    """
+    return np.asarray((c.zero == 2) & (c.pp == 1))
+
+
+def _one_process(x: _Inputs, model_bytes: Numbers, bandwidth: Numbers) -> Numbers:
+    """Return the seconds of DataParallel's exchanges for each micro-batch, none of which overlaps a pass.
+
+    The model is sent before the forward pass, and its gradients are summed on GPU 0 after the backward pass.
+    """
+    outputs = 2.0 * x.tokens * x.model.vocab
+    exchanges = exchange_bytes("DP", model_bytes, outputs, x.c.dp)
+    latency = len(exchanges) * x.latency(x.c.dp, np.ones(len(x.c)))
+    return np.asarray(sum(exchanges.values()) / bandwidth + latency)
 
 
 def _optimizer(x: _Inputs) -> Numbers:
     c = x.c
-    dense, experts = local_parameters(x.model, c, is_last=False)
+    dense, experts = most_parameters(x.model, c)
     replicas = np.where(c.zero >= 1, c.dp * c.cp, 1)
     parameters = dense / replicas + experts / np.maximum(replicas / c.ep, 1)
     on_gpu = x.seconds_in_memory(x.k.optimizer_bytes * parameters)

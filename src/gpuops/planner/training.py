@@ -19,7 +19,7 @@ class TrainingSetup:
     ``fp32_gradients``: gradients are summed in fp32, as Megatron-LM does with bf16. ``flash_attention``: attention
     scores are not stored. ``tp_overlap``, ``dp_overlap``: communication runs beside products of matrices.
     ``framework`` decides what ZeRO 3 costs, what the pipeline sends and how fast attention is. ``dropout``: its masks
-    are stored.
+    are stored. ``one_process``: PyTorch's DataParallel, one process with a thread for each GPU of a node.
     """
 
     sequence: int
@@ -32,6 +32,7 @@ class TrainingSetup:
     tp_overlap: bool = False
     dp_overlap: bool = True
     dropout: bool = False
+    one_process: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("sequence", self.sequence), ("global_batch", self.global_batch)):

@@ -56,7 +56,8 @@ class LayoutPlan(Result):
     """Layouts of ``model`` on ``cluster``, the fastest first; ``answers`` say what would help if none fits.
 
     ``prices`` say what each part that was measured to be slow costs the fastest layout. ``against_fits`` is False if
-    the layout to compare against, which is the last one ``compared``, cannot run on the cluster.
+    the layout to compare against, which is the last one ``compared``, cannot run on the cluster. ``left_out`` says
+    which degrees were not searched, and why, because of the framework or of the model's layers.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.layout-plan/1"
@@ -71,6 +72,7 @@ class LayoutPlan(Result):
     prices: tuple[Price, ...] = ()
     outlook: Outlook | None = None
     against_fits: bool = True
+    left_out: tuple[str, ...] = ()
     interrupted: bool = False
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -97,6 +99,7 @@ class LayoutPlan(Result):
             "scored": found.scored,
             "fitting": found.fitting,
             "layouts": [estimate_document(each) for each in found.best],
+            "left_out": list(self.left_out),
             "front": [estimate_document(each) for each in found.front],
             "closest": estimate_document(found.closest) if found.closest else None,
             "compared": [_compared_document(each) for each in self.compared],

@@ -22,10 +22,11 @@ class ScoredWay(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanScores(Result):
-    """Scores of the planner on a table of runs, the headline first."""
+    """Scores of the planner on a table of runs, the headline first; ``unknown_columns`` of the table were not read."""
 
     table: str
     ways: tuple[ScoredWay, ...]
+    unknown_columns: tuple[str, ...] = ()
 
     @property
     def headline(self) -> Score:
@@ -46,6 +47,7 @@ class PlanScores(Result):
             "skipped": [{"id": each.id, "reason": each.reason} for each in score.skipped],
             **_errors(score),
             "predictions": [each._asdict() for each in score.predictions],
+            "unknown_columns": list(self.unknown_columns),
         }
 
 
@@ -60,6 +62,7 @@ class CalibrationResult(Result):
     after: Score
     unseen: Score | None
     gpus: tuple[str, ...]
+    unknown_columns: tuple[str, ...] = ()
 
     @property
     def helps(self) -> bool:
@@ -83,6 +86,7 @@ class CalibrationResult(Result):
             "left_out": _errors(self.unseen) if self.unseen else None,
             "constants": self.calibration.values,
             "factors": dict(self.calibration.factors),
+            "unknown_columns": list(self.unknown_columns),
         }
 
 

@@ -63,10 +63,108 @@ def test_why_not_names_the_rule_that_a_layout_breaks():
     assert "32 layers are not divisible by pp·vpp=5" in odd["why"]
 
 
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--why-not", "ep=8"), "ep=8 shares experts, and config is dense: it has none"),
+        (("--why-not", "ep=3", "--model", "experts.json"), "8 experts are not divisible by ep=3"),
+        (("--why-not", "cp=8"), "cp=8 leaves each rank 1,024 of 8,192 tokens, and fewer than 4,096 are not worth"),
+        (
+            ("--why-not", "pp=4,zero=3"),
+            "pp=4 with ZeRO 3: a pipeline would reduce or gather for every micro-batch (R9)",
+        ),
+        (("--why-not", "zero=2,pp=4"), "pp=4 with ZeRO 2:"),
+        (("--why-not", "dp=32,mbs=64"), "a global batch of 256 is not divisible by mbs·dp=2048"),
+        (
+            ("--why-not", "dp=1,tp=8,pp=4,zero=1,offload=none"),
+            "zero=1 partitions states between replicas, but dp·cp is 1",
+        ),
+        (("--why-not", "offload=cpu,zero=0"), "offload=cpu moves what ZeRO partitions, so it needs zero=1"),
+        (("--why-not", "offload=nvme"), "offload=nvme needs NVMe drives, and their size is unknown"),
+        (("--why-not", "offload=cpu,zero=3"), "Megatron-LM offloads no more than the optimizer's states"),
+        (("--why-not", "vpp=2,pp=1"), "vpp=2 interleaves pipeline stages, but pp is 1"),
+        (("--why-not", "pp=4,vpp=2,chunks=2,dp=8"), "chunks=2 is not"),
+        (("--why-not", "tp=3"), "3 ranks do not divide 32 GPUs"),
+        (("--why-not", "cp=2", "--framework", "deepspeed"), "no axis for context parallelism"),
+        (("--why-not", "vpp=2,pp=2", "--framework", "deepspeed"), "does not interleave"),
+        (("--why-not", "pp=2", "--framework", "fsdp"), "without a pipeline"),
+        (("--why-not", "zero=1", "--framework", "fsdp"), "FSDP shards gradients (zero=2), or parameters too (zero=3)"),
+        (("--why-not", "ep=2,zero=3", "--framework", "deepspeed", "--model", "experts.json"), "ZeRO 2 at most"),
+    ],
+)
+def test_why_not_gives_the_real_reason(tmp_path, words, why):
+    (tmp_path / "experts.json").write_text(json.dumps(MIXTRAL))
+    words = words if "--model" in words else (*words, "--model", "config.json")
+    (compared,) = json.loads(run(*words, "--cluster", "4xhgx-h100", "--gbs", "256", "--json").stdout)["compared"]
+    assert why in compared["why"]
+
+
+def test_what_the_framework_cannot_run_is_left_out_and_said():
+    for framework, says in (("deepspeed", "cp=2, since DeepSpeed"), ("fsdp", "zero=0|1, since FSDP shards")):
+        words = ("--model", "config.json", "--cluster", "2xhgx-h100", "--framework", framework)
+        assert any(each.startswith(says) for each in json.loads(run(*words, "--json").stdout)["left_out"])
+        assert f"Not searched: {says}" in " ".join(run(*words).stdout.split()) or framework == "fsdp"
+
+
+def test_stages_may_be_a_layer_shorter_at_the_ends_and_other_pipelines_are_named(tmp_path):
+    """126 layers on 16 stages are Llama 3 405B's; on 32 stages of 4 two layers are missing, too."""
+    large = {**LLAMA, "hidden_size": 16384, "num_hidden_layers": 126, "num_attention_heads": 128,
+             "intermediate_size": 53248}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(large))
+    job = ("--cluster", "256xhgx-h100", "--gbs", "512", "--seq", "8192")
+    plan = document(*job, "--why-not", "tp=8,pp=16,cp=1")
+    assert plan["compared"][0]["estimate"]["fits"]
+    assert plan["left_out"] == []
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 61}))
+    plan = document(*job, "--why-not", "pp=4", "--strategy", "DP+PP+TP")
+    reason = "61 layers are not divisible by pp·vpp=4: 3 are missing, and only the first and the last stage"
+    assert reason in plan["compared"][0]["why"]
+    assert any(each.startswith("pp=4|8|16|32, since") and reason in each for each in plan["left_out"])
+    text = " ".join(run("--model", "config.json", *job, "--strategy", "DP+PP+TP").stdout.split())
+    assert "The first layout has 61 layers on" in text
+    assert "one less for" in text
+
+
+def test_a_strategy_of_a_framework_is_planned_with_it():
+    result = run("--params", "1B", "--cluster", "1xhgx-h100", "--strategy", "ZeRO-Offload", "--json")
+    assert "ZeRO-Offload is of deepspeed: planned with --framework deepspeed" in result.stderr
+    assert json.loads(result.stdout)["training"]["framework"] == "deepspeed"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ("layers=1000000,hidden=8192", "layers is at most 10,000, not 1,000,000"),
+        ("layers=80,hidden=1000000000", "hidden is at most 1,000,000, not 1,000,000,000"),
+        ("layers=8,hidden=1024,vocab=999999999999", "vocab is at most"),
+    ],
+)
+def test_sizes_that_no_model_has_are_one_sentence_at_once(tmp_path, sizes, says):
+    assert says in refused("--params", sizes, "--cluster", "1xhgx-h100")
+    words = dict(word.split("=") for word in sizes.split(","))
+    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "vocab": "vocab_size"}
+    config = LLAMA | {names[key]: int(value) for key, value in words.items()}
+    (tmp_path / "large.json").write_text(json.dumps(config))
+    assert says in refused("--model", "large.json", "--cluster", "1xhgx-h100")
+
+
 def test_a_strategy_narrows_the_search():
     for each in document("--cluster", "4xhgx-h100", "--strategy", "fsdp")["layouts"]:
         layout = parse_layout(each["layout"])
         assert (layout.zero, layout.tp, layout.pp) == (3, 1, 1)
+
+
+def test_dp_is_priced_with_its_own_exchanges_and_refused_on_two_nodes():
+    job = ("--params", "params=1B", "--cluster", "1xhgx-h100", "--gbs", "64", "--seq", "1024", "--top", "1", "--json")
+    dp, ddp = (json.loads(run(*job, "--strategy", name).stdout) for name in ("DP", "DDP"))
+    assert (dp["training"]["one_process"], ddp["training"]["one_process"]) == (True, False)
+    times = [each["layouts"][0]["seconds"]["data_parallel"] for each in (dp, ddp)]
+    assert times[0] > 3 * times[1]
+    message = refused("--params", "1B", "--cluster", "2xhgx-h100", "--strategy", "dataparallel")
+    assert message == "--strategy: DP stays on one node, and there are 2; use DDP"
 
 
 def test_a_saved_plan_is_what_place_takes(tmp_path):
@@ -131,7 +229,7 @@ def test_a_model_too_large_for_any_host_memory_does_not_fit():
 
 
 def test_offload_names_the_host_memory_that_nobody_knows():
-    text = " ".join(run("--params", "70B", "--cluster", "1xrtx-4090").stdout.split())
+    text = " ".join(run("--params", "70B", "--cluster", "1xrtx-4090", "--framework", "deepspeed").stdout.split())
     assert "GiB of host memory in each node; how much a node has is unknown" in text
 
 

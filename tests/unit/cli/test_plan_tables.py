@@ -13,7 +13,18 @@ from gpuops.planner.published import read_table
 from gpuops.planner.scoring import predicted_seconds
 
 COLUMNS = "id,source,layers,hidden,heads,ffn,vocab,seq_len,gpu,precision,n_gpus,tp,pp,dp,mbs,gbs,recompute,step_time_s"
-KEYS = ["rows", "scored", "skipped", "mape", "median", "spearman", "regret", "kendall", "predictions"]
+KEYS = [
+    "rows",
+    "scored",
+    "skipped",
+    "mape",
+    "median",
+    "spearman",
+    "regret",
+    "kendall",
+    "predictions",
+    "unknown_columns",
+]
 
 
 def row(name, seconds, mbs=4, recompute="full", tp=8, **other):
@@ -62,6 +73,34 @@ def test_a_score_has_these_keys_and_every_row_is_scored_or_has_a_reason(runs):
     assert document["mape"] == pytest.approx(100 / 3)
     for each in document["predictions"]:
         assert each["predicted_seconds"] == pytest.approx(each["measured_seconds"] / 1.5)
+
+
+@pytest.mark.parametrize("command", ["score", "calibrate"])
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"precision": "fp7"}, 'precision "fp7" is not one of bf16, fp16, fp8, mxfp8, fp4 or nvfp4'),
+        ({"recompute": "most"}, 'recompute "most" is not one of none, selective, full'),
+    ],
+)
+def test_words_that_mean_nothing_are_named_with_their_line(tmp_path, command, changed, says):
+    odd = write(tmp_path / "odd.csv", [row("r1", 1.0), row("r2", 1.0, **changed)])
+    assert refused(command, odd).startswith(f"{odd}:3: {says}")
+
+
+def test_a_recipe_of_a_number_format_is_that_format(tmp_path):
+    kinds = ("fp8-cs", "mxfp8", "bf16-amp", "")
+    rows = [row(f"r{n}", 1.0, precision=kind) for n, kind in enumerate(kinds)]
+    runs = read_table(write(tmp_path / "kinds.csv", rows).read_text()).runs
+    assert [run.training.precision for run in runs] == ["fp8", "fp8", "bf16", "bf16"]
+
+
+@pytest.mark.parametrize("command", ["score", "calibrate"])
+def test_columns_that_no_table_has_are_named(runs, command):
+    lines = runs.read_text().splitlines()
+    runs.write_text("\n".join([f"{lines[0]},mbz,notes", *(f"{line},4,x" for line in lines[1:]), ""]))
+    assert "not read: mbz: no column of a table of runs has this name" in " ".join(run(command, runs).split())
+    assert json.loads(run(command, runs, "--json"))["unknown_columns"] == ["mbz"]
 
 
 def test_constants_that_have_seen_the_runs_are_named_and_score_better(runs):

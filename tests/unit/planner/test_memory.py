@@ -7,7 +7,9 @@ from gpuops.planner.candidates import Candidates
 from gpuops.planner.constants import MemoryConstants
 from gpuops.planner.hardware import from_catalogue
 from gpuops.planner.memory import memory
-from gpuops.planner.model import TransformerSpec
+from gpuops.planner.model import TransformerSpec, from_sizes
+from gpuops.planner.pipeline import most_kept, simulate_schedule
+from gpuops.planner.stages import in_flight, local_parameters, stage_layers
 from gpuops.planner.training import TrainingSetup
 from gpuops.profile import known
 
@@ -103,3 +105,25 @@ def test_a_matrix_that_does_not_fit_is_tiled():
     tiled = memory(model, CLUSTER, training, Candidates.product(dp=64, zero=3, offload=2, recompute=2), RAW)
     assert tiled.tiles[0] > 1
     assert needed("22B", zero=3, dp=4).tiles[0] == 1
+
+
+@pytest.mark.parametrize(("stages", "vpp"), [(4, 1), (8, 2), (8, 4), (4, 8)])
+def test_stages_keep_as_many_micro_batches_as_the_simulated_schedule(stages, vpp):
+    """Counted in whole stages: a model chunk's activations are a part of them."""
+    kind = "interleaved" if vpp > 1 else "1f1b"
+    schedule = simulate_schedule(kind, 4 * stages, [1.0] * stages, [2.0] * stages, chunks_per_stage=vpp)
+    layout = Candidates.product(pp=stages, vpp=vpp, chunks=4 * stages)
+    for stage, number in (("first", 0), ("second", 1), ("last", stages - 1)):
+        assert in_flight(layout, stage)[0] == pytest.approx(most_kept(schedule.events[number]) / vpp)
+
+
+def test_a_layer_less_at_both_ends_leaves_memory_for_the_embeddings():
+    """Llama 3 405B on 16 stages: 7 layers and the embeddings, 8 in between, 7 and the logits."""
+    model = from_sizes(
+        {"layers": 126, "hidden": 16384, "heads": 128, "kv_heads": 8, "ffn": 53248, "vocab": 128256}, "405b"
+    )
+    c = Candidates.product(tp=8, pp=16, dp=128, chunks=16, zero=1)
+    assert [stage_layers(model, c, stage)[0] for stage in ("first", "second", "last")] == [7, 8, 7]
+    first, second, last = (sum(local_parameters(model, c, stage))[0] for stage in ("first", "second", "last"))
+    assert first == last < second
+    assert 8 * (first + 14 * second + last) == pytest.approx(model.total_parameters(), rel=1e-3)

@@ -10,8 +10,9 @@ from gpuops.errors import LayoutError
 from gpuops.layout import rule_violations
 from gpuops.planner.estimate import estimates
 from gpuops.planner.hardware import from_catalogue
+from gpuops.planner.layout_space import candidates
 from gpuops.planner.model import from_sizes
-from gpuops.planner.search import candidates, search, ways_out
+from gpuops.planner.search import search, ways_out
 from gpuops.planner.strategies import strategy_named
 from gpuops.planner.training import TrainingSetup
 

@@ -106,3 +106,22 @@ def test_calibration_scales_the_whole_step():
 
     slower = step_time(GPT, CLUSTER, TRAINING, Candidates.product(tp=8), replace(PRIORS, scale=1.1))
     assert slower.total[0] == pytest.approx(1.1 * timed(tp=8).total[0])
+
+
+def test_zero_2_scatters_gradients_of_every_micro_batch_and_zero_1_once():
+    """The last micro-batch of ZeRO 2 costs what that of ZeRO 1 does; each before it scatters its gradients, too."""
+    training = TrainingSetup(2048, 128, dp_overlap=False)
+    one, two = (
+        timed(training, tp=8, dp=16, chunks=[1, 4, 8], zero=zero).data_parallel - timed(training, tp=8).data_parallel[0]
+        for zero in (1, 2)
+    )
+    assert one == pytest.approx([one[0]] * 3), "ZeRO 1 keeps whole gradients up to the last micro-batch"
+    assert two[0] == pytest.approx(one[0])
+    assert (two[2] - two[0]) / 7 == pytest.approx((two[1] - two[0]) / 3)
+    scattered = 4 * (15 / 16) * (GPT.total_parameters() / 8) / (CLUSTER.network_gb_per_s * 1e9)
+    assert (two[1] - two[0]) / 3 == pytest.approx(scattered, rel=0.01), "gradients in fp32, 15 of 16 parts"
+
+
+def test_zero_2_with_a_pipeline_reduces_once_as_those_who_publish_it():
+    layouts = timed(tp=8, pp=8, dp=2, chunks=8, zero=[1, 2])
+    assert layouts.data_parallel[0] == layouts.data_parallel[1]

@@ -6,7 +6,7 @@ import pytest
 
 from gpuops.document import parse
 from gpuops.errors import TemplateError
-from gpuops.layout import ModelSpec, parse_layout, read_model
+from gpuops.layout import ModelSpec, parse_layout, read_model, rule_violations
 from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.render import Job, find_target, lint, render
 
@@ -151,3 +151,26 @@ def test_a_llama_is_told_by_its_architecture(more, expected):
     text = make("megatron-lm", placed("dp=8"), model=read_model({"model_type": "llama", **sizes, **more}))
     assert ("--swiglu --normalization RMSNorm --disable-bias-linear " in text) is (expected is not None)
     assert expected is None or expected in text
+
+
+@pytest.mark.parametrize(("layers", "loss", "embedding"), [(16, False, False), (15, True, False), (14, True, True)])
+def test_layers_that_stages_do_not_divide_are_missing_at_the_ends(layers, loss, embedding):
+    """Megatron-LM and its Bridge count the loss and the embedding as layers, as Llama 3 405B was split."""
+    placement, model = placed("dp=2,pp=4,vpp=2,chunks=4,sp=false"), ModelSpec("m", layers, 1024, 16, 16, 4096)
+    assert not list(rule_violations(placement.layout, gpus_per_domain=8, engine="megatron", model=model))
+    script = make("megatron-lm", placement, model=model)
+    assert ("--account-for-loss-in-pipeline-split" in script) == loss
+    assert ("--account-for-embedding-in-pipeline-split" in script) == embedding
+    bridge = make("megatron-bridge", placement, model=model)
+    assert ("model.account_for_loss_in_pipeline_split=true" in bridge) == loss
+    assert ("model.account_for_embedding_in_pipeline_split=true" in bridge) == embedding
+
+
+def test_other_systems_have_no_shorter_stages():
+    model = ModelSpec("m", 14, 1024, 16, 16, 4096)
+    layout = parse_layout("dp=4,pp=4,chunks=4,recompute=full")
+    for engine in ("deepspeed", "fsdp", "other"):
+        (broken,) = rule_violations(layout, gpus_per_domain=8, engine=engine, model=model)
+        assert broken.reason == "14 layers are not divisible by pp·vpp=4"
+    with pytest.raises(TemplateError, match="14 layers are not divisible by pp=4; see megatron-lm"):
+        make("accelerate-megatron", placed("dp=4,pp=4,chunks=4,recompute=full"), model=model)

@@ -8,8 +8,8 @@ from gpuops.operations.planning.machines import Machines
 from gpuops.planner.estimate import Estimate
 from gpuops.planner.finishing import finishes
 from gpuops.planner.goodput import DAY, ClusterJob, goodput
+from gpuops.planner.layout_space import Limits
 from gpuops.planner.model import TransformerSpec
-from gpuops.planner.search import Limits
 from gpuops.planner.training import TrainingSetup
 from gpuops.requests import PlanRequest
 from gpuops.results.layout_plan import Outlook

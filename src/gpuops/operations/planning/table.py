@@ -21,7 +21,8 @@ def score_table(
     With ``calibration``, the constants of that file count instead. Raise `DocumentError` or `LayoutError` for a file
     that cannot be read.
     """
-    runs, skipped = scorable(read_table(read_text(path), str(path)), experts=experts)
+    table = read_table(read_text(path), str(path))
+    runs, skipped = scorable(table, experts=experts)
     if calibration:
         seconds = _seconds(runs, read_calibration(load(calibration)))
         ways = [ScoredWay(f"those of {calibration.name}", score(runs, seconds, skipped))]
@@ -29,7 +30,7 @@ def score_table(
     else:
         ways, names = [], [kind, *(name for name in WAYS if name != kind)]
     ways += [ScoredWay(WAYS[name].about, scored(runs, name, skipped)) for name in names]
-    return PlanScores(str(path), tuple(ways))
+    return PlanScores(str(path), tuple(ways), table.unknown_columns)
 
 
 def calibrate_by(path: Path) -> CalibrationResult:
@@ -37,12 +38,14 @@ def calibrate_by(path: Path) -> CalibrationResult:
 
     Raise `DocumentError` or `LayoutError` for a file that cannot be read.
     """
-    runs, skipped = scorable(read_table(read_text(path), str(path)))
+    table = read_table(read_text(path), str(path))
+    runs, skipped = scorable(table)
     fitted = calibrate(runs)
     before, after = [predicted_seconds(run) for run in runs], _seconds(runs, fitted)
     unseen = score(runs, left_out_seconds(runs)) if len(runs) > 1 else None
     gpus = tuple(dict.fromkeys(run.cluster.gpu.name for run in runs))
-    return CalibrationResult(str(path), fitted, score(runs, before, skipped), score(runs, after, skipped), unseen, gpus)
+    scores = (score(runs, before, skipped), score(runs, after, skipped), unseen)
+    return CalibrationResult(str(path), fitted, *scores, gpus, table.unknown_columns)
 
 
 def _seconds(runs: list[PublishedRun], calibration: Calibration) -> list[float]:

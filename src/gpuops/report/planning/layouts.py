@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuops.layout import missing_layers
 from gpuops.planner.estimate import Estimate
 from gpuops.planner.memory import USABLE, USUAL_HOST_BYTES
 from gpuops.planner.search import WayOut
@@ -26,6 +27,7 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
         yield from page.columns([_HEADINGS, *map(_row, plan.found.best)])
         yield ""
         yield from page.labelled("", _counts(plan), 0)
+        yield from _pipeline(plan, page)
         if plan.found.best[0].host_bytes and not plan.cluster.host_bytes:
             needed = f"{_gib(plan.found.best[0].host_bytes)} of host memory in each node"
             yield from page.labelled("", f"The first layout needs {needed}; how much a node has is unknown.", 0)
@@ -35,6 +37,8 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
             yield from outlook.lines(plan.outlook, page, every=bool(plan.advice))
     else:
         yield from _without_fit(plan, page)
+    if plan.left_out:
+        yield from page.labelled("", clean(f"Not searched: {'; '.join(plan.left_out)}."), 0)
     if plan.advice and plan.best:
         yield ""
         yield from breakdown(plan.best, page)
@@ -81,6 +85,16 @@ def _counts(plan: LayoutPlan) -> str:
         f"NVLink {plan.cluster.nvlink_gb_per_s:.3g} and network {plan.cluster.network_gb_per_s:.3g} GB/s a GPU: "
         f"{sources}."
     )
+
+
+def _pipeline(plan: LayoutPlan, page: Page) -> Iterator[str]:
+    """Yield how the first layout shares layers that its stages do not divide."""
+    layout, layers = plan.found.best[0].layout, plan.model.blocks
+    missing = missing_layers(layers, layout.pp * layout.vpp)
+    if missing:
+        shorter = "the last" if missing == 1 else "the first and the last stage"
+        text = f"{layers} layers on {layout.pp} stages: {(layers + missing) // layout.pp} each, one less for {shorter}."
+        yield from page.labelled("", f"The first layout has {text}", 0)
 
 
 def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:

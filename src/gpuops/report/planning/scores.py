@@ -34,6 +34,7 @@ def lines(scores: PlanScores, page: Page) -> Iterator[str]:
         yield f"largest errors, constants {scores.ways[0].about}:"
         yield from page.columns([_prediction(each) for each in _worst(headline.predictions)])
     yield from _skipped(headline.skipped, page)
+    yield from _unknown(scores.unknown_columns, page)
 
 
 def calibrated_lines(result: CalibrationResult, page: Page) -> Iterator[str]:
@@ -51,6 +52,7 @@ def calibrated_lines(result: CalibrationResult, page: Page) -> Iterator[str]:
         yield from page.labelled("", f"factors: {factors}", 0)
         yield from page.labelled("", f"changed most: {_moved(result)}", 0)
     yield from _skipped(result.before.skipped, page)
+    yield from _unknown(result.unknown_columns, page)
 
 
 def calibration_about(result: CalibrationResult) -> str:
@@ -101,6 +103,13 @@ def _skipped(skipped: Sequence[Skipped], page: Page) -> Iterator[str]:
         yield from page.labelled("", clean(f"{', '.join(rows)}{more}: {reason}"), 2)
     if len(reasons) > _MOST_REASONS:
         yield f"and {format_count(len(reasons) - _MOST_REASONS, 'more reason')}; --json has all"
+
+
+def _unknown(columns: Sequence[str], page: Page) -> Iterator[str]:
+    if columns:
+        yield ""
+        about = "no column of a table of runs has this name; docs/planner.md lists them"
+        yield from page.labelled("", clean(f"not read: {', '.join(columns)}: {about}"), 0)
 
 
 def _advice(result: CalibrationResult) -> str:
