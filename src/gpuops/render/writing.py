@@ -21,7 +21,7 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
     """
     if not force:
         refuse_existing(files, folder)
-    paths = [_inside(folder, file.path) for file in files]
+    paths = _inside(folder, files)
     for parent in {path.parent for path in paths}:
         remove_abandoned(parent, {path.name for path in paths if path.parent == parent})
     with ThreadPoolExecutor(_WRITERS) as writers:
@@ -30,7 +30,7 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
 
 def refuse_existing(files: Sequence[Rendered], folder: Path) -> None:
     """Raise `OutputError` if one of the files exists."""
-    for path in (_inside(folder, file.path) for file in files):
+    for path in _inside(folder, files):
         if path.exists():
             raise OutputError(
                 f"{path}: already exists; pass --overwrite to replace it, or choose another directory with -o"
@@ -51,9 +51,10 @@ def _write(file: Rendered, path: Path) -> None:
 
 def read_existing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
     """Return those of the files that are in ``folder``, as they are there, including manual edits."""
-    paths = [(file, _inside(folder, file.path)) for file in files]
     return [
-        replace(file, text=read_text(path), mode=path.stat().st_mode & 0o777) for file, path in paths if path.is_file()
+        replace(file, text=read_text(path), mode=path.stat().st_mode & 0o777)
+        for file, path in zip(files, _inside(folder, files), strict=True)
+        if path.is_file()
     ]
 
 
@@ -79,8 +80,12 @@ def strangers(templates: Iterable[str], files: Sequence[Rendered], folder: Path)
     return sorted(found - known)
 
 
-def _inside(folder: Path, name: str) -> Path:
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()) or path.is_symlink() or PurePosixPath(name).is_absolute():
-        raise OutputError(f"{name}: a launch file must be inside {folder}")
-    return path
+def _inside(folder: Path, files: Sequence[Rendered]) -> list[Path]:
+    """Return the path of each file; raise `OutputError` for one that would not be in ``folder`` itself or below it."""
+    paths = [folder / file.path for file in files]
+    root, parents = folder.resolve(), {path.parent for path in paths}
+    outside = {parent for parent in parents if not parent.resolve().is_relative_to(root)}  # far fewer than files
+    for file, path in zip(files, paths, strict=True):
+        if path.parent in outside or path.name == ".." or path.is_symlink() or PurePosixPath(file.path).is_absolute():
+            raise OutputError(f"{file.path}: a launch file must be inside {folder}")
+    return paths

@@ -281,6 +281,8 @@ HARMLESS = [
     (STATIC, TWO, "exec", "export WANDB_MODE=offline NCCL_DEBUG=INFO\nexec"),
     (STATIC, TWO, "exec", "module load cuda\ncd /srv && exec"),
     (STATIC, TWO, "--node-rank=1", "--node_rank '1'"),
+    (STATIC, TWO, "#!/bin/bash", "#!/usr/bin/env bash", "--nproc-per-node=2", "--nproc_per_node 2"),
+    (STATIC, TWO, "--master-addr=10.0.0.1", '--master-addr="10.0.0.1"'),
     (STATIC, TWO, "--nnodes=3 (.*) \\\\\\n", '--nnodes "3" \\1 \\\\\n'),
     (STATIC, TWO, "(export CUDA_DEV.*\\n)(export NCCL_IB_HCA.*\\n)?(export CUDA_VIS.*\\n)", r"\3\1"),
     (STATIC, TWO, "--nnodes=3 --nproc-per-node=2 --node-rank=1", "--node-rank=01 --nnodes=3:3 --nproc-per-node=gpu"),
