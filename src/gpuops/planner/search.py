@@ -118,8 +118,11 @@ def ways_out(
     yield _first("gpus", _more(cluster), model, training, {**_ON_GPU, **limits})
     if not cluster.nvme_bytes and limits.get("offload") != ("none",):
         drives = replace(cluster, nvme_bytes=_NVME_BYTES, nvme_gb_per_s=_NVME_GB_PER_S)
-        way = [("offload to NVMe of 30 TB a node, 3 GB/s a GPU", drives)]
-        yield _first("offload", way, model, training, limits)
+        ways = [("offload to host memory", cluster), ("offload to NVMe of 30 TB a node, 3 GB/s a GPU", drives)]
+        if training.framework != "deepspeed":  # which alone offloads more than the optimizer, and to NVMe
+            ways = [(f"--framework deepspeed, {change}", machines) for change, machines in ways]
+        job, offloads = replace(training, framework="deepspeed"), {"offload": ("cpu", "nvme"), **limits}
+        yield _first("offload", ways, model, job, offloads)
 
 
 _NVME_BYTES, _NVME_GB_PER_S = 30 * 10**12, 3.0

@@ -1,6 +1,7 @@
 """Search: every valid layout and no other, the same every time, and an answer where nothing fits."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -109,6 +110,19 @@ def test_a_model_that_fits_nowhere_gets_three_answers(cluster):
     assert set(answers) == {"gpu", "gpus", "offload"}
     assert all(answer.estimate.fits for answer in answers.values())
     assert answers["gpus"].change == "32 GPUs"
+
+
+def test_the_answer_with_offload_is_of_the_framework_that_can(cluster):
+    """Megatron-LM offloads no more than the optimizer; DeepSpeed's ZeRO 3 needs host memory only, or NVMe for more."""
+    model, machines = from_sizes({"params": 70 * 10**9}), cluster("1xrtx-4090")
+    job = TrainingSetup(2048, 8)
+    assert not search(model, machines, job).best
+    answers = {each.what: each for each in ways_out(model, machines, job)}
+    assert answers["offload"].change == "--framework deepspeed, offload to host memory"
+    assert answers["offload"].estimate.layout.offload == "cpu"
+    small = {each.what: each for each in ways_out(model, replace(machines, host_bytes=1 << 30), job)}
+    assert small["offload"].change.startswith("--framework deepspeed, offload to NVMe of 30 TB a node")
+    assert small["offload"].estimate.layout.offload == "nvme"
 
 
 def test_answers_keep_to_the_strategy(cluster):
