@@ -44,7 +44,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
     asked = _training(work, model, cluster, request)
     training = strategy.applied_to(asked, cluster.nodes) if strategy else asked
     if strategy and training.framework != asked.framework:
-        work.note(f"{strategy.name} is of {training.framework}: planned with --framework {training.framework}")
+        work.note(f"planned with --framework {training.framework}, to which {strategy.name} belongs")
     limits = strategy.limits_on(cluster.nodes) if strategy else {}
     found = search(model, cluster, training, limits=limits, top=request.top)
     job = (model, cluster, asked)
@@ -62,7 +62,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
         _prices(model, machines, training, found),
         outlook_of(work, request, machines, model, training, found.best[0], limits) if found.best else None,
         not (request.against and compared[-1].why),
-        left_out=tuple(left_out(model, cluster, training)),
+        left_out=tuple(left_out(model, cluster, training, limits)),
     )
 
 

@@ -143,19 +143,24 @@ def why_none(
     return "each degree is possible, but not all of them together"
 
 
-def left_out(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup) -> Iterator[str]:
-    """Yield what the search leaves out although the GPUs could run it: by the framework, or by the model's layers."""
-    space = LayoutSpace(model, cluster, training, {})
+def left_out(
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
+) -> Iterator[str]:
+    """Yield what the search leaves out within ``limits``, because of the framework or of the model's layers."""
+    space = LayoutSpace(model, cluster, training, limits or {})
     for name, values in space.values().items():
+        wanted = [value for value in values if value in space.limits.get(name, values)]
         for barrier in space.barriers:
-            odd = tuple(v for v in values if barrier.field == name and not barrier.allows(v, cluster.gpus))
+            odd = [value for value in wanted if barrier.field == name and not barrier.allows(value, cluster.gpus)]
             if odd:
                 yield f"{name}={choice(odd)}, since {barrier.reason}"
-    if not space.runs("pp", 2):
-        return
-    uneven = [n for n in _divisors(cluster.gpus, model.blocks) if not space.splits(n)]
+    divisors = _divisors(cluster.gpus, model.blocks)
+    pipelines = [n for n in divisors if space.runs("pp", n) and n in space.limits.get("pp", divisors)]
+    uneven = [n for n in pipelines if not space.splits(n)]
     if uneven:
-        yield f"pp={choice(tuple(uneven))}, since {_undivided(model.blocks, uneven[0], uneven=space.is_uneven)}"
+        few = choice([missing_layers(model.blocks, n) for n in uneven])
+        room = "up to 2 may be missing, at the ends" if space.is_uneven else "none may be missing"
+        yield f"pp={choice(uneven)}, since {model.blocks} layers are {few} too few for equal stages ({room})"
 
 
 def choice(values: Sequence[Any]) -> str:
@@ -180,7 +185,7 @@ def _impossible(space: LayoutSpace) -> Iterator[str]:
             continue
         barred = (barrier for barrier in space.barriers if barrier.field == name and wanted[0] in values[name])
         barrier = next((each for each in barred if not each.allows(wanted[0], space.cluster.gpus)), None)
-        yield f"{name}={choice(wanted)}: {barrier.reason}" if barrier else _REASONS[name](wanted[0], space)
+        yield barrier.reason if barrier else _REASONS[name](wanted[0], space)
 
 
 def _tp(value: int, space: LayoutSpace) -> str:
@@ -208,7 +213,7 @@ def _cp(value: int, space: LayoutSpace) -> str:
 
 def _ep(value: int, space: LayoutSpace) -> str:
     if not space.model.experts:
-        return f"ep={value} shares experts, and {space.model.name or 'the model'} is dense: it has none"
+        return "the model is dense: it has no experts that ep could share"
     if space.model.experts % value:
         return f"{space.model.experts} experts are not divisible by ep={value}"
     return _ranks(value, space)

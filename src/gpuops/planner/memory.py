@@ -105,7 +105,8 @@ def _stage(
     held["optimizer"] = np.where(c.offload > 0, 0.0, held["optimizer"])
     held["gradients"] = np.where((c.offload > 0) & (c.zero >= 2), 0.0, held["gradients"])
     held["parameters"] = np.where((c.offload > 0) & (c.zero == 3), 0.0, held["parameters"])
-    activations = stage_layers(model, c, stage) * layer_activation_bytes(model, training, c) * in_flight(c, stage)
+    kept = np.where(training.keeps_all & (c.pp > 1), c.chunks, in_flight(c, stage))
+    activations = stage_layers(model, c, stage) * layer_activation_bytes(model, training, c) * kept
     held["activations"] = activations * (1 + constants.fragmentation)
     held["logits"] = _logits(model, training, c, stage)
     held["buffers"] = _buffers(model, training, c, constants)

@@ -31,7 +31,8 @@ class Strategy:
     """A strategy: the values that it leaves to each degree, what must change in the model, and what else to know.
 
     ``training`` is False for systems that only run inference; ``one_node`` is True where it cannot leave a node, and
-    ``across_nodes`` limits it further on several. ``one_process`` is True for DP, whose only process drives all GPUs.
+    ``across_nodes`` limits it further on several. ``one_process`` is True for DP, whose only process drives all GPUs,
+    and ``keeps_all`` for GPipe, whose stages keep all micro-batches.
     ``framework`` is that of a system that belongs to one, and ``targets`` are its launch targets, of which at least one
     starts each of its layouts.
     """
@@ -44,6 +45,7 @@ class Strategy:
     training: bool = True
     one_node: bool = False
     one_process: bool = False
+    keeps_all: bool = False
     framework: Framework | None = None
     across_nodes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     targets: tuple[str, ...] = ()
@@ -58,7 +60,8 @@ class Strategy:
             raise LayoutError(f"{self.name} runs inference only; choose a strategy that trains")
         if self.one_node and nodes > 1:
             raise LayoutError(f"--strategy: {self.name} stays on one node, and there are {nodes}; use DDP")
-        return replace(training, one_process=self.one_process, framework=self.framework or training.framework)
+        framework = self.framework or training.framework
+        return replace(training, one_process=self.one_process, keeps_all=self.keeps_all, framework=framework)
 
 
 STRATEGIES: tuple[Strategy, ...] = (
@@ -118,7 +121,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         "GPipe", ("pp", "pipeline", "torch-pipe"),
         {"pp": _MANY, "vpp": _ONE, "tp": _ONE, "cp": _ONE, "ep": _ONE, "zero": (0,), **_ON_GPU}, _SEQUENTIAL,
         "all micro-batches forward, then all backward; the time of 1F1B, but all micro-batches are kept",
-        targets=("torch-pipeline",),
+        keeps_all=True, targets=("torch-pipeline",),
     ),
     Strategy(
         "1F1B", ("pipedream-flush",), {"pp": _MANY, "vpp": _ONE, "tp": _ONE, "cp": _ONE, **_ON_GPU}, _SEQUENTIAL,

@@ -20,6 +20,7 @@ class TrainingSetup:
     scores are not stored. ``tp_overlap``, ``dp_overlap``: communication runs beside products of matrices.
     ``framework`` decides what ZeRO 3 costs, what the pipeline sends and how fast attention is. ``dropout``: its masks
     are stored. ``one_process``: PyTorch's DataParallel, one process with a thread for each GPU of a node.
+    ``keeps_all``: a pipeline runs all micro-batches forward before any goes back (GPipe), so it keeps all activations.
     """
 
     sequence: int
@@ -33,6 +34,7 @@ class TrainingSetup:
     dp_overlap: bool = True
     dropout: bool = False
     one_process: bool = False
+    keeps_all: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("sequence", self.sequence), ("global_batch", self.global_batch)):

@@ -117,6 +117,19 @@ def test_dp_keeps_the_outputs_of_all_gpus_on_one_and_stays_on_one_node(machines)
     assert answers["gpus"] is None, "more nodes do not help one process"
 
 
+def test_gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages(machines):
+    """Four stages, 32 micro-batches: eight times the activations."""
+    node, job, small = machines("1xhgx-h100"), TrainingSetup(1024, 64), replace(GPT2, vocab=64)
+    limits = {"dp": (2,), "pp": (4,), "mbs": (1,), "recompute": ("none",), "zero": (0,)}
+    found = (
+        search(small, node, strategy.applied_to(job, 1), limits={**strategy.limits, **limits}, top=1).best[0]
+        for strategy in (strategy_named("GPipe"), strategy_named("1F1B"))
+    )
+    gpipe, alternating = found
+    assert gpipe.step_seconds == alternating.step_seconds
+    assert gpipe.memory_bytes["activations"] == pytest.approx(8 * alternating.memory_bytes["activations"])
+
+
 def test_r1_to_r12_are_there():
     assert {rule.name for rule in RULES} == {f"R{number}" for number in range(1, 13)}
 

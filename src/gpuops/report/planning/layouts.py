@@ -28,6 +28,7 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
         yield ""
         yield from page.labelled("", _counts(plan), 0)
         yield from _pipeline(plan, page)
+        yield from _left_out(plan, page)
         if plan.found.best[0].host_bytes and not plan.cluster.host_bytes:
             needed = f"{_gib(plan.found.best[0].host_bytes)} of host memory in each node"
             yield from page.labelled("", f"The first layout needs {needed}; how much a node has is unknown.", 0)
@@ -37,8 +38,7 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
             yield from outlook.lines(plan.outlook, page, every=bool(plan.advice))
     else:
         yield from _without_fit(plan, page)
-    if plan.left_out:
-        yield from page.labelled("", clean(f"Not searched: {'; '.join(plan.left_out)}."), 0)
+        yield from _left_out(plan, page)
     if plan.advice and plan.best:
         yield ""
         yield from breakdown(plan.best, page)
@@ -95,6 +95,11 @@ def _pipeline(plan: LayoutPlan, page: Page) -> Iterator[str]:
         shorter = "the last" if missing == 1 else "the first and the last stage"
         text = f"{layers} layers on {layout.pp} stages: {(layers + missing) // layout.pp} each, one less for {shorter}."
         yield from page.labelled("", f"The first layout has {text}", 0)
+
+
+def _left_out(plan: LayoutPlan, page: Page) -> Iterator[str]:
+    if plan.left_out:
+        yield from page.labelled("", clean(f"Not searched: {'; '.join(plan.left_out)}."), 0)
 
 
 def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
