@@ -191,6 +191,8 @@ HARMFUL = [
         for words in (
             "export CUDA_DEVICE_ORDER=FASTEST_FIRST\nexec",
             "CUDA_DEVICE_ORDER='FASTEST_FIRST'\nexec",
+            "readonly CUDA_DEVICE_ORDER=FASTEST_FIRST\nexec",
+            "declare -r CUDA_DEVICE_ORDER=FASTEST_FIRST\nexec",
             "CUDA_DEVICE_ORDER=FASTEST_FIRST exec",
             "exec env CUDA_DEVICE_ORDER=FASTEST_FIRST",
         )

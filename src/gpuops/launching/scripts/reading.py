@@ -23,6 +23,8 @@ _CLOSES = frozenset("fi esac done }".split())
 _CONNECTS = frozenset("then else elif do ! time".split())
 _TESTS = frozenset("[ [[ test".split())
 _EXPORTS = frozenset("export declare typeset".split())
+_ASSIGNS = frozenset("declare typeset readonly".split())
+"""Commands that set a variable and leave it exported if it was."""
 _OTHER_SCRIPTS = frozenset("source . eval".split())
 _MENTIONS = frozenset("echo printf type which hash command ls pip pip3 [ [[ test".split())
 """Commands after which a launcher's name is only a word."""
@@ -217,8 +219,9 @@ def _set(script: Script, command: _Command, variables: dict[str, Setting]) -> Sc
         return _with(script, _unset(script, command, [] if "-f" in rest else rest))
     if first == "export" or (first in _EXPORTS and "-x" in rest):
         return _with(script, (setting for word in rest for setting in _exported(script, command, word, variables)))
-    own = {match[1]: _setting(script, command, match) for match in map(_ASSIGNMENT.fullmatch, command.words) if match}
-    if len(own) < len(command.words):
+    words = [word for word in rest if not word.startswith("-")] if first in _ASSIGNS else command.words
+    own = {match[1]: _setting(script, command, match) for match in map(_ASSIGNMENT.fullmatch, words) if match}
+    if len(own) < len(words):
         return script  # variables of this one command
     variables |= own
     return _with(script, (setting for name, setting in own.items() if name in script.exports))
