@@ -26,7 +26,7 @@ from gpuops.transport.stream import OpenStream
 from gpuops.transport.worker import Worker, receive
 
 _log = logging.getLogger(__name__)
-AGENT = ("files", "agent")
+AGENT = ("files", "children", "agent")
 """Scripts of ``node/`` that make up the agent."""
 OUTPUT_CAP_BYTES = 8 * 1024 * 1024
 _START_SECONDS = 30.0
