@@ -10,8 +10,8 @@ import datetime as dt
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 from gpuops.store.database import Database
@@ -106,8 +106,10 @@ class Runs(Database):
         oldest = min(filter(None, before.values()), default=run)
         numbers = {number for own in seen.values() for number in own}
 
+        last_result = self.last_results()
+
         def results(node: str, check: str) -> tuple[str, str]:
-            return self.last_result(node, check, before[node]), visits[node].checks.get(check, "")
+            return last_result(node, check, before[node]), visits[node].checks.get(check, "")
 
         return sort_changes(self.findings_between(oldest, run), before, run, numbers, results)
 
@@ -236,12 +238,21 @@ class Runs(Database):
         latest = "WHERE v.node = ? ORDER BY v.record DESC LIMIT ?"
         return [visit for _, visit in self._visits(latest, node, limit, figures=figures)][::-1]
 
-    def last_result(self, node: str, check: str, run: int) -> str:
-        """Return the result of a check when it last looked at a node; empty if not in 100 visits until ``run``."""
+    def last_results(self) -> Callable[[str, str, int], str]:
+        """Return a function of node, check and run: the result of the check when it last looked at the node by then.
+
+        It is empty if the check did not look in 100 visits. The function reads each text once, and may be asked about
+        every node.
+        """
         query = "SELECT checks FROM visits WHERE node = ? AND record <= ? ORDER BY record DESC LIMIT 100"
-        texts = (self._text(number) for number in self._read(query, (node, run), int))
-        results = (checks.get(check, "") for checks in texts)
-        return next((result for result in results if result.removeprefix(SHARED) in JUDGED), "")
+        text = cache(self._text)
+        texts = cache(lambda node, run: tuple(dict.fromkeys(self._read(query, (node, run), int))))
+
+        def last_result(node: str, check: str, run: int) -> str:
+            results = (text(number).get(check, "") for number in texts(node, run))
+            return next((result for result in results if result.removeprefix(SHARED) in JUDGED), "")
+
+        return last_result
 
     def level_by_run(self, numbers: Iterable[int]) -> dict[int, str]:
         """Return the level of each of these runs."""

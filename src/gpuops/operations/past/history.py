@@ -60,7 +60,7 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
         old, new = (runs.visits_of(run.number, figures=False) for run in (before, after))
         moved = runs.parts_that_came(before.number, after.number)
         findings = runs.findings_between(before.number, after.number)
-        return compare(before, after, (old, new), findings, runs.last_result, moved)
+        return compare(before, after, (old, new), findings, runs.last_results(), moved)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
