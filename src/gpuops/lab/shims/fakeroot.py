@@ -32,6 +32,7 @@ real = types.SimpleNamespace(
 )
 real_time = time.time
 real_execvp = os.execvp
+real_spawnp = os.posix_spawnp
 # below these a host has files of its own, which its commands may change
 OWN = ("/boot", "/etc", "/run", "/var", "/usr/local")
 
@@ -193,6 +194,7 @@ class PatchedOs:
         os.listdir, os.scandir = self.listdir, self.scandir
         os.readlink, os.access = self.readlink, self.access
         os.execvp = self.execvp  # type: ignore[assignment] # os's own takes more kinds of words
+        os.posix_spawnp = self.posix_spawnp
 
     def open_file(self, file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
         """As open."""
@@ -215,7 +217,15 @@ class PatchedOs:
 
     def execvp(self, file: Any, words: Any) -> NoReturn:
         """Replace os.execvp: words that are paths lead to the host's own files."""
-        real_execvp(file, [word if self.tree.covers(os.fsdecode(word)) else self.tree.own(word) for word in words])
+        real_execvp(file, self.own_words(words))
+
+    def posix_spawnp(self, path: Any, argv: Any, env: Any, **more: Any) -> int:
+        """Replace os.posix_spawnp, as `execvp`."""
+        return int(real_spawnp(path, self.own_words(argv), env, **more))
+
+    def own_words(self, words: Any) -> list[Any]:
+        """Return words that are paths as those of the host's own files."""
+        return [word if self.tree.covers(os.fsdecode(word)) else self.tree.own(word) for word in words]
 
     def stat(self, path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> Any:
         """As os.stat."""
