@@ -153,7 +153,7 @@ def test_each_node_is_told_its_own_names_and_threads():
     assert f"\n1) export {own} ;;\nesac\n" in text
     assert "GLOO_SOCKET_IFNAME" not in exported(text), "no name is right on both"
     (pbs,) = rendered("pbs", one, two).values()
-    assert f"n2) index=1; export CUDA_VISIBLE_DEVICES=0,1 {own} ;;\n" in pbs
+    assert f"\nstart n2 1 CUDA_VISIBLE_DEVICES=0,1 {own}\n" in pbs
 
 
 @pytest.mark.parametrize("target", ["slurm", "openmpi", "mpich"])

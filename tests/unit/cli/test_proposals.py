@@ -59,9 +59,9 @@ def test_a_program_gets_the_inventory_that_it_opened(tmp_path, monkeypatch):
     ("words", "proposed"),
     [
         (("diff",), "to save one: gpuops validate -i hosts.yml"),
-        (("diff", "1"), "to list them: gpuops runs list -i hosts.yml"),
+        (("diff", "1"), "no run is kept yet; to save one: gpuops validate -i hosts.yml"),
         (("history",), "to save one: gpuops validate -i hosts.yml"),
-        (("history", "n1"), "to list nodes and parts that failed: gpuops history -i hosts.yml"),
+        (("history", "n1"), "no run is kept yet; to save one: gpuops validate -i hosts.yml"),
         (("state", "list"), "to give one to a node: gpuops onboard NODE -i hosts.yml"),
     ],
 )

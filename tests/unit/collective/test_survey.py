@@ -130,12 +130,12 @@ def test_a_file_that_the_user_may_not_read_is_named_with_its_owner(everybodys, m
 
 def test_a_program_that_the_user_may_neither_run_nor_read_is_named_for_both(everybodys):
     program = everybodys / "train"
-    for mode in (0o700, 0o711, 0o744):
-        program.touch()
+    program.touch()
+    for mode in (0o000, 0o111, 0o444):
         program.chmod(mode)
         found = asked_by_another(by_ssh(str(program)))
-        assert (found.not_executable == str(program)) is (mode != 0o711), "a program need not be read to be run"
-        assert bool(found.closed) is (mode == 0o700)
+        assert (found.not_executable == str(program)) is (mode != 0o111), "a program need not be read to be run"
+        assert bool(found.closed) is (mode == 0o000)
 
 
 def test_a_directory_that_the_user_may_not_enter_is_named_in_place_of_all_in_it(everybodys):
