@@ -79,6 +79,7 @@ docs: .venv/test.stamp      ## write what the pages in docs/ take from the code
 
 bench: .venv/test.stamp      ## the measurements, side by side with peers, and 4,000 cases of isolation; takes hours, wants an idle machine
 	$(BIN)/python bench/judging.py
+	$(BIN)/python bench/agent.py
 	$(BIN)/python bench/render.py
 	$(BIN)/python bench/fanout.py
 	$(BIN)/python bench/sweep.py
