@@ -34,9 +34,7 @@ class Job:
         self.began = time.monotonic()
         out, err, into = os.pipe(), os.pipe(), os.pipe()
         ends = (into[0], out[1], err[1])
-        if can_spawn(self.question, words):
-            self.spawn(words, ends)
-        else:
+        if not (can_spawn(self.question, words) and self.spawn(words, ends)):
             self.pid = os.fork()
             if self.pid == 0:
                 child(self, words, ends)
@@ -47,9 +45,10 @@ class Job:
         for descriptor in self.streams:
             poll.register(descriptor, select.POLLIN)
 
-    def spawn(self, words, ends) -> None:
+    def spawn(self, words, ends) -> bool:
         """Start the command without a copy of this process, which costs more CPU time than most commands.
 
+        Return False if the C library that Python was built with has no sessions here (glibc before 2.26).
         HUP and TERM wait until the watcher knows the process; a SIGKILL in these microseconds leaves it alone.
         """
         moves = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(ends)]
@@ -65,11 +64,14 @@ class Job:
                 setsigdef=[_signal.SIGPIPE],  # Python ignores it, and commands must not inherit this
             )
             hand_over(WATCHER, b"+%d\n" % self.pid)
+        except NotImplementedError:
+            return False
         except OSError as error:
             self.status, self.ended_at = refusal(words, error), self.began
             self.texts["err"].append(str(error).encode())
         finally:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        return True
 
     def feed(self, data) -> None:
         """Write the child's whole stdin; if it does not fit into the pipe, fork a process that writes it."""

@@ -154,6 +154,29 @@ def test_a_command_inherits_no_blocked_signal_and_no_stream_of_another(node, how
         assert int(blocked.split()[1], 16) == 0
 
 
+OLDER = """\
+#!/bin/sh
+exec {python} "$1" "import os
+{change}
+$2" "$3"
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["del os.posix_spawnp", "def refuse(*_, **__): raise NotImplementedError\nos.posix_spawnp = refuse"],
+    ids=["Python 3.7", "glibc 2.17"],
+)
+def test_older_systems_start_commands_by_fork(open_node, tmp_path, change):
+    python = tmp_path / "python"
+    python.write_text(OLDER.format(python=sys.executable, change=change))
+    python.chmod(0o755)
+    node = open_node(python=str(python))
+    first, missing = node.batch([sh("echo $PPID; exit 3"), Command(("no-such-program",))])
+    assert (first.exit, missing.exit) == (3, 127)
+    assert int(first.out) > 1
+
+
 def test_what_hangs_is_killed_with_all_its_children(node, nap):
     answer = node.run(sh(f"sleep {nap} & (sleep {nap} & sleep {nap}); wait", timeout_seconds=0.5))
     assert answer.timed_out
