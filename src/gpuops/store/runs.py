@@ -239,10 +239,9 @@ class Runs(Database):
         return [visit for _, visit in self._visits(latest, node, limit, figures=figures)][::-1]
 
     def last_results(self) -> Callable[[str, str, int], str]:
-        """Return a function of node, check and run: the result of the check when it last looked at the node by then.
+        """Return a function of node, check and run, which gives the check's last result by then; it keeps what it reads.
 
-        It is empty if the check did not look in 100 visits. The function reads each text once, and may be asked about
-        every node.
+        The result is empty if the check did not look in 100 visits.
         """
         query = "SELECT checks FROM visits WHERE node = ? AND record <= ? ORDER BY record DESC LIMIT 100"
         text = cache(self._text)
@@ -385,13 +384,7 @@ def _finding(*row: Any) -> KeptFinding:
     first, first_at, last, last_at, count, gone, gone_at = times
     return KeptFinding(
         *(number, FindingKey(node, check, part, code), status, severity, message, fix, tuple(json.loads(nodes))),
-        first,
-        _time(first_at),
-        last,
-        _time(last_at),
-        count,
-        gone,
-        _time(gone_at) if gone_at else None,
+        *(first, _time(first_at), last, _time(last_at), count, gone, _time(gone_at) if gone_at else None),
     )
 
 
