@@ -239,9 +239,9 @@ class Runs(Database):
         return [visit for _, visit in self._visits(latest, node, limit, figures=figures)][::-1]
 
     def last_results(self) -> Callable[[str, str, int], str]:
-        """Return a function of node, check and run, which gives the check's last result by then; it keeps what it reads.
+        """Return a function of node, check and run, which gives the last result of the check by then.
 
-        The result is empty if the check did not look in 100 visits.
+        It is empty if the check did not look in 100 visits. The function keeps what it reads.
         """
         query = "SELECT checks FROM visits WHERE node = ? AND record <= ? ORDER BY record DESC LIMIT 100"
         text = cache(self._text)
