@@ -31,7 +31,8 @@ _GRAVE = (
 )
 _STOPPED = ("IERR", "Thermal Trip", "SM BIOS Uncorrectable CPU-complex Error", "Uncorrectable machine check exception")
 """Events of a processor that stop the machine, so they are always from before a boot."""
-_THROTTLED = "Throttled"
+_WARNING = ("Throttled", "Upper Critical going high", "Lower Critical going low", "Non-recoverable", "Drive Fault")
+"""Events that may be of a moment, or of the room; the sensor tells whether they last, if it can still be read."""
 _CRITICAL = ("cr", "nr", "lcr", "lnr", "ucr", "unr")
 _RPM = re.compile(r"(\d{1,6}) RPM", re.ASCII)
 _CRASHED = "look for the machine checks and PCIe errors of that time; if it comes back, have the processor inspected"
@@ -148,13 +149,14 @@ def _standing(events: Sequence[BmcEvent]) -> list[BmcEvent]:
 
 
 def _judged(event: BmcEvent, boot: dt.datetime | None, *, are_all: bool) -> Iterator[Finding]:
-    throttled, stopped = _THROTTLED in event.event, event.event.startswith(_STOPPED)
-    if not throttled and not stopped and not any(word in f"{event.sensor} {event.event}" for word in _GRAVE):
+    only_warns = any(word in event.event for word in _WARNING)
+    stopped = event.event.startswith(_STOPPED)
+    if not only_warns and not stopped and not any(word in f"{event.sensor} {event.event}" for word in _GRAVE):
         return
     at = _date(event)
     message = f"BMC event of {event.date} {event.time}: {event.sensor}: {event.event}"
     severity = event_severity(at, boot)
-    if (throttled or stopped or not are_all) and severity is None:
+    if (only_warns or stopped or not are_all) and severity is None:
         severity = "warn"
     yield Finding(
         message,

@@ -12,6 +12,7 @@ from gpuops.probes.nvidia.fabric_manager import fabric_manager as probe
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _UNIT = "nvidia-fabricmanager"
+_RACK = "look at the NVLink switches of the rack and at the fabric manager that runs on them: no node of it runs one"
 _REJOIN = "drain the node and reset GPU {0}; if it stays, have the NVSwitch and its links inspected"
 
 
@@ -47,6 +48,8 @@ def fabric_manager(
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)
     fabric = [*_without_state(listed, profile.get("nvlink.domain_gpus")), *_judge_fabric(in_fabric)]
+    if profile.get("nvlink.domain_gpus") and not profile.get("nvswitch"):
+        fabric = [_of_rack(part) for part in fabric]
     if not profile.get("nvswitch"):
         if not (fabric or in_fabric):
             yield NotApplicable("the machine is not known to have NVSwitches")
@@ -61,6 +64,11 @@ def fabric_manager(
         yield from _judge_version(manager, loaded, on_disk)
     yield from (part for part in (unit, gpus) if isinstance(part, Unknown))
     yield from fabric
+
+
+def _of_rack(part: Finding | Unknown) -> Finding | Unknown:
+    """Return a finding that names no remedy of its own with that of a rack, whose switches are outside its nodes."""
+    return replace(part, fix=_RACK) if isinstance(part, Finding) and not part.fix else part
 
 
 def _not_running(unit: Service, versions: list[Finding | Unknown]) -> Finding:

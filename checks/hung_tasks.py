@@ -1,4 +1,4 @@
-"""No task hangs in the kernel, and no processor was stuck."""
+"""No task hangs in the kernel, no processor was stuck, and the kernel reports no error of its own."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +15,7 @@ _REBOOT = "reboot the node: a task that hangs in the driver cannot be killed; if
 _STORAGE = "look at what these tasks wait for: the storage and its network first, then their stacks (/proc/PID/stack)"
 _STUCK: tuple[MessageKind, ...] = ("hard-lockup", "soft-lockup", "rcu-stall")
 """From the plainest to the vaguest: of one stuck processor, the kernel often reports all three."""
+_OOPS = "reboot at the next occasion; update the kernel or the driver that the lines after this one name"
 _LOCKUP = "read the stack that the log has after this line; update the kernel or the driver that it names"
 
 
@@ -34,9 +35,11 @@ def hung_tasks(
 
     The kernel repeats its message every two minutes, ten times at most, so a task without a newer message runs again.
     An nvidia-smi that survives its deadline and SIGKILL counts at once, before the log contains it. A processor that
-    was stuck within the last day warns. Sources: Linux kernel, kernel/hung_task.c and the sysctl hung_task_warnings,
-    kernel/watchdog.c (soft and hard lockups), kernel/rcu/tree_stall.h; leptonai/gpud, blocked processes (only names
-    that begin with nvidia ask for a reboot), and its issue 117.
+    was stuck within the last day warns. So does an oops of this boot: the kernel ended the task in the middle of its
+    work, and locks that it held stay locked. Sources: Linux kernel, kernel/hung_task.c and the sysctl
+    hung_task_warnings, kernel/watchdog.c (soft and hard lockups), kernel/rcu/tree_stall.h, arch/x86/kernel/dumpstack.c;
+    kubernetes/node-problem-detector, config/kernel-monitor.json (an oops is an event, not a condition);
+    leptonai/gpud, blocked processes (only names that begin with nvidia ask for a reboot), and its issue 117.
     """
     is_named = False
     if isinstance(log, KernelLog):
@@ -67,6 +70,8 @@ def _of_log(log: KernelLog, now: float | None, answer: Smi | Unknown) -> Iterato
         gravest = min(stuck, key=lambda message: _STUCK.index(message.kind))
         message = _what_stuck([m for m in stuck if m.kind == gravest.kind])
         yield Finding(message, fix=_LOCKUP, severity="warn", code=gravest.kind)
+    if oopses := log.of_kind("oops"):
+        yield Finding(f"the kernel failed in itself: {oopses[0].text}", fix=_OOPS, severity="warn", code="oops")
 
 
 def _what_stuck(messages: Sequence[Message]) -> str:

@@ -75,6 +75,25 @@ def test_a_stall_of_rcu_warns(h100, line):
     assert told(logged(h100, line)) == [("node", "warn", "rcu-stall")]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Oops: 0002 [#1] PREEMPT SMP NOPTI",
+        "Oops: general protection fault, probably for non-canonical address 0xdead4ead00000000: 0000 [#3] SMP NOPTI",
+        "general protection fault, probably for non-canonical address 0x6c6c756e2f7665: 0000 [#1] SMP PTI",
+        "kernel BUG at mm/slub.c:305!",
+    ],
+)
+def test_an_oops_of_this_boot_warns_once(h100, line):
+    assert told(logged(h100, line, "RIP: 0010:os_acquire_spinlock+0xe/0x30 [nvidia]")) == [("node", "warn", "oops")]
+    assert told(logged(h100, line, line, uptime=90000.0)) == [("node", "warn", "oops")]
+
+
+def test_a_program_that_crashes_is_no_oops(h100):
+    trap = "traps: python3[4121] general protection fault ip:7f3a1c sp:7ffd error:0 in libc.so.6[7f3a1c028000+195000]"
+    assert told(logged(h100, trap)) == []
+
+
 @pytest.mark.parametrize("log", [(), (DRIVER,), None])
 def test_nvidia_smi_that_survives_sigkill_asks_for_a_reboot_once_whatever_the_log_says(h100, log):
     dark = h100.but(smi=smi.read(Completed("n1", smi.question, 137, timed_out=True, state="D")))
@@ -100,6 +119,7 @@ def test_a_log_that_lost_its_beginning_is_unknown(h100):
         ("hung-driver", ("driver", "reboot")),
         ("hung-task=dd", ("node", "warn")),
         ("soft-lockup", ("node", "warn")),
+        ("kernel-oops", ("node", "warn")),
     ],
 )
 def test_the_labs_faults_are_named_once(fault, told):

@@ -200,6 +200,7 @@ class TestFabric:
         assert machine.judge("fabric-manager").status == "pass"
         finding = only(machine.with_gpu(1, fabric_state="In Progress").judge("fabric-manager"))
         assert (finding.part, finding.found) == ("gpu1", "In Progress, Success")
+        assert ("switches of the rack" in finding.fix) is (profile is not NO_PROFILE)
 
     @pytest.mark.parametrize(
         ("changes", "severity"),

@@ -96,6 +96,19 @@ def test_any_text_is_read(words):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "poll_health:795:(pid 0): Fatal error 3 detected",
+        "print_health_info:431:(pid 0): synd 0x1: firmware internal error",
+        "mlx5_health_try_recover:335:(pid 812): health recovery flow aborted, PCI reads still not working",
+    ],
+)
+def test_a_fatal_state_of_the_firmware_is_a_hang(answer, text):
+    (found,) = nic_log.read(answer(nic_log, f"{BOOT}[ 131.0] mlx5_core 0000:c0:00.0: {text}\n")).events
+    assert (found.kind, found.address) == ("hung", "0000:c0:00.0")
+
+
+@pytest.mark.parametrize(
     ("text", "kind", "detail"),
     [
         (

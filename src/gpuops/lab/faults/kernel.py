@@ -25,6 +25,13 @@ def _soft_lockup(node: Node, _name: str, _value: str) -> Node:
     return node.logging("watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]")
 
 
+def _oops(node: Node, _name: str, _value: str) -> Node:
+    return node.logging(
+        "BUG: unable to handle page fault for address: ffffa1c3f0000008",
+        "Oops: 0002 [#1] PREEMPT SMP NOPTI",
+    )
+
+
 def _hard_lockup(node: Node, _name: str, _value: str) -> Node:
     return node.logging(
         "rcu: INFO: rcu_sched self-detected stall on CPU", "watchdog: Watchdog detected hard LOCKUP on cpu 12"
@@ -76,6 +83,7 @@ FAULTS = (
         found_by=("hung-tasks",),
     ),
     Fault("host", "soft-lockup", "a processor was stuck", _soft_lockup, found_by=("hung-tasks",)),
+    Fault("host", "kernel-oops", "the kernel failed in itself and went on", _oops, found_by=("hung-tasks",)),
     Fault("host", "hard-lockup", "a processor took no interrupts", _hard_lockup, found_by=("hung-tasks",)),
     Fault(
         "host",
