@@ -12,7 +12,7 @@ from gpuops.probes.numbers import integer
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 
-_SECONDS = 45.0
+_SECONDS = 90.0
 _PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "TMPDIR")
 """The variables of a job that decide which programs it finds; others may be secret, and would be seen in a process."""
 _SCRIPT = r"""
