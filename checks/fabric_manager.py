@@ -48,12 +48,10 @@ def fabric_manager(
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)
     fabric = [*_without_state(listed, profile.get("nvlink.domain_gpus")), *_judge_fabric(in_fabric)]
-    if profile.get("nvlink.domain_gpus") and not profile.get("nvswitch"):
-        fabric = [_of_rack(part) for part in fabric]
     if not profile.get("nvswitch"):
         if not (fabric or in_fabric):
             yield NotApplicable("the machine is not known to have NVSwitches")
-        yield from fabric
+        yield from map(_of_rack, fabric) if profile.get("nvlink.domain_gpus") else fabric
         return
     unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd does not report {_UNIT}"))
     if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):

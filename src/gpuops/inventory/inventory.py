@@ -28,7 +28,7 @@ _STR = "tag:yaml.org,2002:str"
 _SECRETS = ("-----BEGIN ", "PuTTY-User-Key-File-")
 """The beginnings of a key or certificate: RFC 7468 (PEM), and PuTTY's own format."""
 _NO_INVENTORY = "it contains a key or certificate and is not an inventory"
-_LOOKS_LIKEYAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
+_LOOKS_LIKE_YAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
 
 
 @dataclass(frozen=True)
@@ -184,4 +184,4 @@ def _is_yaml(path: Path, text: str) -> bool:
     if path.suffix in (*YAML, ".ini"):
         return path.suffix in YAML
     lines = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#;")
-    return bool(_LOOKS_LIKEYAML.match(next(lines, "")))
+    return bool(_LOOKS_LIKE_YAML.match(next(lines, "")))

@@ -14,7 +14,7 @@ from gpuops.operations.planning.machines import Machines, machines_of
 from gpuops.operations.planning.outlook import check_work, outlook_of
 from gpuops.planner.estimate import Estimate
 from gpuops.planner.hardware import ClusterSpec
-from gpuops.planner.layout_space import candidates, left_out, why_none
+from gpuops.planner.layout_space import left_out, why_none
 from gpuops.planner.model import TransformerSpec, from_sizes
 from gpuops.planner.model_config import read_config
 from gpuops.planner.price import Price, prices
@@ -107,9 +107,11 @@ def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: Training
     names = [{"gas": "chunks", "sp": "sequence_parallel"}.get(word, word) for word in words]
     limits = {name: (getattr(wanted, name),) for name in names if name != "sequence_parallel"}
     name = str(wanted) if text == spelled_out(wanted) else text
-    if not len(candidates(model, cluster, training, limits)):
+    try:
+        found = search(model, cluster, training, limits=limits, top=1)
+    except LayoutError:
         return Compared(name, None, why_none(model, cluster, training, limits))
-    return _compared(name, search(model, cluster, training, limits=limits, top=1))
+    return _compared(name, found)
 
 
 def _compared(name: str, found: Found) -> Compared:

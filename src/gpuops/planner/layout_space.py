@@ -114,15 +114,23 @@ def candidates(
     model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
 ) -> Candidates:
     """Return every valid layout that uses all GPUs, in a fixed order; ``limits`` narrows the values of a field."""
-    space = LayoutSpace(model, cluster, training, limits or {})
-    degrees = space.degrees()
-    for rule in _OF_DEGREES:
-        degrees = _kept(degrees, rule.keeps(degrees, space))
-    columns = _with_ways(degrees, space.ways())
-    for rule in _OF_WAYS:
-        columns = _kept(columns, rule.keeps(columns, space))
-    columns["sequence_parallel"] = columns["tp"] > 1
+    columns: Columns = {}
+    for _, _, kept in _narrowing(LayoutSpace(model, cluster, training, limits or {})):
+        columns = kept
+    columns = {**columns, "sequence_parallel": columns["tp"] > 1}
     return Candidates(**{name: np.ascontiguousarray(columns[name]) for name in COLUMNS})
+
+
+def _narrowing(space: LayoutSpace) -> Iterator[tuple[Rule, Columns, Columns]]:
+    """Yield each rule with the layouts before it, and those that keep it, too."""
+    columns: Columns = space.degrees()
+    for rules in (_OF_DEGREES, _OF_WAYS):
+        if rules is _OF_WAYS:
+            columns = _with_ways(columns, space.ways())
+        for rule in rules:
+            kept = _kept(columns, rule.keeps(columns, space))
+            yield rule, columns, kept
+            columns = kept
 
 
 def why_none(
@@ -132,15 +140,8 @@ def why_none(
     space = LayoutSpace(model, cluster, training, limits or {})
     if impossible := next(_impossible(space), None):
         return impossible
-    columns = space.degrees()
-    for rules in (_OF_DEGREES, _OF_WAYS):
-        for rule in rules:
-            kept = _kept(columns, rule.keeps(columns, space))
-            if not len(kept["dp"]):
-                return rule.reason(columns, space)
-            columns = kept
-        columns = columns if "zero" in columns else _with_ways(columns, space.ways())
-    return "each degree is possible, but not all of them together"
+    reasons = (rule.reason(before, space) for rule, before, kept in _narrowing(space) if not len(kept["dp"]))
+    return next(reasons, "each degree is possible, but not all of them together")
 
 
 def left_out(

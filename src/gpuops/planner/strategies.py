@@ -32,9 +32,8 @@ class Strategy:
 
     ``training`` is False for systems that only run inference; ``one_node`` is True where it cannot leave a node, and
     ``across_nodes`` limits it further on several. ``one_process`` is True for DP, whose only process drives all GPUs,
-    and ``keeps_all`` for GPipe, whose stages keep all micro-batches.
-    ``framework`` is that of a system that belongs to one, and ``targets`` are its launch targets, of which at least one
-    starts each of its layouts.
+    and ``keeps_all`` for GPipe, whose stages keep all micro-batches. ``framework`` is that of a system that belongs to
+    one, and ``targets`` are its launch targets, of which at least one starts each of its layouts.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -18,6 +18,7 @@ from gpuops.store.records import (
     KeptPart,
     KeptRun,
     KeptVisit,
+    LastResult,
     Visit,
     sort_changes,
 )
@@ -66,18 +67,15 @@ def compare(
     after: KeptRun,
     visits: tuple[Mapping[str, KeptVisit], Mapping[str, KeptVisit]],
     findings: Sequence[KeptFinding],
-    last_result: Callable[[str, str, int], str],
+    last_result: LastResult,
     moved: Iterable[KeptPart] = (),
 ) -> RunDiff:
     """Compare what two runs saw; ``findings`` are those of the time between them, ``last_result`` is the store's."""
     old, new = visits
     both = [node for node in new if node in old and node != FLEET]
     seen = {number for visit in new.values() for number in visit.findings}
-
-    def results(node: str, check: str) -> tuple[str, str]:
-        return last_result(node, check, before.number), new[node].visit.checks.get(check, "")
-
-    found = sort_changes(findings, dict.fromkeys(both, before.number), after.number, seen, results)
+    now = {node: new[node].visit for node in both}
+    found = sort_changes(findings, dict.fromkeys(both, before.number), after.number, seen, now, last_result)
     statuses = {node: (old[node].visit.status, new[node].visit.status) for node in both}
     return RunDiff(
         before,

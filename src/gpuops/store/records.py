@@ -13,8 +13,8 @@ SHARED = "shared "
 """Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
 FLEET = ""
 """The node of findings that blame no single node."""
-Results = Callable[[str, str], tuple[str, str]]
-"""The results of a check on a node: the last one of before, of a run in which it looked (empty: none), and now."""
+LastResult = Callable[[str, str, int], str]
+"""The result of a check on a node when it last looked until a run; empty if it did not (`Runs.last_results`)."""
 
 
 class FindingKey(NamedTuple):
@@ -154,15 +154,24 @@ def is_gone(finding: KeptFinding, visits: Mapping[str, Visit], fleet_checks: Col
 
 
 def sort_changes(
-    findings: Sequence[KeptFinding], before: Mapping[str, int], after: int, seen: Collection[int], results: Results
+    findings: Sequence[KeptFinding],
+    before: Mapping[str, int],
+    after: int,
+    seen: Collection[int],
+    visits: Mapping[str, Visit],
+    last_result: LastResult,
 ) -> dict[str, tuple[KeptFinding, ...]]:
     """Return what became of findings between two runs: those that are ``new``, ``continuing``, ``gone`` and ``unseen``.
 
     ``before`` has the nodes, each with the run that it is compared with (0: none), ``seen`` the numbers of the findings
-    that run ``after`` saw. A run in between, such as that of a fix, may have seen that a finding was gone. A finding
-    that nodes share is new on those that did not have it, alone or shared, and continues on the others. So is a failure
-    where the check only warned.
+    that run ``after`` saw, and ``visits`` what it saw of each node. A run in between, such as that of a fix, may have
+    seen that a finding was gone. A finding that nodes share is new on those that did not have it, alone or shared, and
+    continues on the others. So is a failure where the check only warned.
     """
+
+    def results(node: str, check: str) -> tuple[str, str]:
+        return last_result(node, check, before[node]), visits[node].checks.get(check, "")
+
     now = {finding.key: finding for finding in findings if finding.number in seen and _is_on(finding, before)}
     was = {finding.key: finding for finding in findings if _was_open(finding, before)}
     ended = [finding for key, finding in was.items() if key not in now]
@@ -177,9 +186,15 @@ def sort_changes(
 
 
 def _split(
-    finding: KeptFinding, was: Collection[FindingKey], before: Collection[str], results: Results
+    finding: KeptFinding,
+    was: Collection[FindingKey],
+    before: Collection[str],
+    results: Callable[[str, str], tuple[str, str]],
 ) -> tuple[KeptFinding | None, KeptFinding | None]:
-    """Return the finding as far as it is new, and as far as it continues what ``was`` open; each may be None."""
+    """Return the finding as far as it is new, and as far as it continues what ``was`` open; each may be None.
+
+    ``results`` gives those of a check on a node: the last one of before, and the one of now.
+    """
     node, check, _, code = finding.key
     owners = {key.node for key in was if (key.check, key.code) == (check, code)}
     nodes = finding.nodes if node == FLEET else (node,) if owners & {node, FLEET} else ()

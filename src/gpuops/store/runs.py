@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -26,6 +26,7 @@ from gpuops.store.records import (
     KeptPart,
     KeptRun,
     KeptVisit,
+    LastResult,
     RunRecord,
     SeenFinding,
     SeenLink,
@@ -97,21 +98,16 @@ class Runs(Database):
                 "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?)",
                 [(number, *sorted((x.a, x.b)), x.rail, x.gb_per_s, x.expected_gb_per_s) for x in record.links],
             )
-            found = self._changes({node: run for node, (run, _) in before.items()}, number, seen, record.nodes)
+            found = self._changes({node: run for node, (run, _) in before.items()}, number, seen.values(), record.nodes)
         return number, Changes(since, **found, no_longer_assessed=tuple(lost))
 
     def _changes(
-        self, before: Mapping[str, int], run: int, seen: Mapping[str, Iterable[int]], visits: Mapping[str, Visit]
+        self, before: Mapping[str, int], run: int, seen: Iterable[Iterable[int]], visits: Mapping[str, Visit]
     ) -> dict[str, tuple[KeptFinding, ...]]:
         oldest = min(filter(None, before.values()), default=run)
-        numbers = {number for own in seen.values() for number in own}
-
-        last_result = self.last_results()
-
-        def results(node: str, check: str) -> tuple[str, str]:
-            return last_result(node, check, before[node]), visits[node].checks.get(check, "")
-
-        return sort_changes(self.findings_between(oldest, run), before, run, numbers, results)
+        numbers = {number for own in seen for number in own}
+        found = self.findings_between(oldest, run)
+        return sort_changes(found, before, run, numbers, visits, self.last_results())
 
     def _previous(self, node: str, verb: str) -> tuple[int, str]:
         """Return the latest run of ``verb`` that saw ``node``, and the node's status then; 0 if there is none."""
@@ -238,7 +234,7 @@ class Runs(Database):
         latest = "WHERE v.node = ? ORDER BY v.record DESC LIMIT ?"
         return [visit for _, visit in self._visits(latest, node, limit, figures=figures)][::-1]
 
-    def last_results(self) -> Callable[[str, str, int], str]:
+    def last_results(self) -> LastResult:
         """Return a function of node, check and run, which gives the last result of the check by then.
 
         It is empty if the check did not look in 100 visits. The function keeps what it reads.

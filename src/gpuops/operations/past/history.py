@@ -81,16 +81,15 @@ def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
 def _run(runs: Runs, number: int) -> KeptRun:
     run = runs.run(number)
     if run is None:
-        to_list = f"; to list them: {propose('runs', 'list')}" if runs.count() else _to_list(runs)
-        raise InputError(f"no run {number} in the store{to_list}")
+        raise InputError(f"no run {number} in the store{_to_list(runs, 'them', 'runs', 'list')}")
     return run
 
 
-def _to_list(runs: Runs) -> str:
-    """Return what to do about a node or part that the store does not have."""
+def _to_list(runs: Runs, what: str = "nodes and parts that failed", *verb: str) -> str:
+    """Return how to list what the store has, or how to save a first run."""
     if not runs.count():
         return f"; no run is kept yet; to save one: {propose('validate')}"
-    return f"; to list nodes and parts that failed: {propose('history')}"
+    return f"; to list {what}: {propose(*(verb or ('history',)))}"
 
 
 def why(path: Path, node: str) -> Explanation:
