@@ -32,7 +32,7 @@ _GRAVE = (
 _STOPPED = ("IERR", "Thermal Trip", "SM BIOS Uncorrectable CPU-complex Error", "Uncorrectable machine check exception")
 """Events of a processor that stop the machine, so they are always from before a boot."""
 _WARNING = ("Throttled", "Upper Critical going high", "Lower Critical going low", "Non-recoverable", "Drive Fault")
-"""Events that may be of a moment, or of the room; the sensor tells whether they last, if it can still be read."""
+"""Events that may be over, or caused by the room; a sensor that still exceeds its limit is a finding of its own."""
 _CRITICAL = ("cr", "nr", "lcr", "lnr", "ucr", "unr")
 _RPM = re.compile(r"(\d{1,6}) RPM", re.ASCII)
 _CRASHED = "look for the machine checks and PCIe errors of that time; if it comes back, have the processor inspected"

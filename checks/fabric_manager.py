@@ -12,7 +12,7 @@ from gpuops.probes.nvidia.fabric_manager import fabric_manager as probe
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _UNIT = "nvidia-fabricmanager"
-_RACK = "look at the NVLink switches of the rack and at the fabric manager that runs on them: no node of it runs one"
+_RACK = "inspect the NVLink switches of the rack and the fabric manager that runs on them; its nodes do not run one"
 _REJOIN = "drain the node and reset GPU {0}; if it stays, have the NVSwitch and its links inspected"
 
 

@@ -71,7 +71,7 @@ def _of_log(log: KernelLog, now: float | None, answer: Smi | Unknown) -> Iterato
         message = _what_stuck([m for m in stuck if m.kind == gravest.kind])
         yield Finding(message, fix=_LOCKUP, severity="warn", code=gravest.kind)
     if oopses := log.of_kind("oops"):
-        yield Finding(f"the kernel failed in itself: {oopses[0].text}", fix=_OOPS, severity="warn", code="oops")
+        yield Finding(f"the kernel reported an error: {oopses[0].text}", fix=_OOPS, severity="warn", code="oops")
 
 
 def _what_stuck(messages: Sequence[Message]) -> str:

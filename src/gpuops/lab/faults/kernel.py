@@ -83,7 +83,7 @@ FAULTS = (
         found_by=("hung-tasks",),
     ),
     Fault("host", "soft-lockup", "a processor was stuck", _soft_lockup, found_by=("hung-tasks",)),
-    Fault("host", "kernel-oops", "the kernel failed in itself and went on", _oops, found_by=("hung-tasks",)),
+    Fault("host", "kernel-oops", "the kernel reported an oops and went on", _oops, found_by=("hung-tasks",)),
     Fault("host", "hard-lockup", "a processor took no interrupts", _hard_lockup, found_by=("hung-tasks",)),
     Fault(
         "host",
