@@ -46,6 +46,7 @@ _SAVE = "save the log (ipmitool sel save FILE), give it to the maker, then clear
     tags=("standard", "host", "power", "temperature"),
     catches="a dead power supply or fan: the node works until the next one fails, or runs slowly",
     fix="ipmitool sdr elist and ipmitool sel elist show more; have the part replaced",
+    fix_in_common="look at what these nodes share: the power feed, inlet temperature and coolant, the BMC's firmware",
 )
 def bmc(
     presence: BmcPresence,

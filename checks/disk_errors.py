@@ -38,13 +38,16 @@ def disk_errors(
     """A disk that the kernel gave up on, or that an array lost, fails. Timeouts, read errors and write errors warn.
 
     A drive that works again only warns, and so does an array whose present state is known. Errors of the layers above
-    disks (md, dm) count only if no disk has an error. Source: leptonai/gpud, disk component, matcher of kernel
+    disks (md, dm) count only if no disk has an error. Removable disks do not count: they are sticks, and images that a
+    BMC mounted and took away. Source: leptonai/gpud, disk component, matcher of kernel
     messages.
     """
+    removable = {message.subject for message in log.of_kind("removable-disk")}
     by_disk: dict[str, list[Message]] = {}
     for message in log.of_kind(*_KINDS):
-        if not _NO_DISKS.match(message.subject):
-            by_disk.setdefault(_disk(message), []).append(message)
+        disk = _disk(message)
+        if not _NO_DISKS.match(disk) and disk not in removable:
+            by_disk.setdefault(disk, []).append(message)
     live = set() if isinstance(drives, Unknown) else {drive.name for drive in drives if drive.state == "live"}
     below = [disk for disk in by_disk if not _LAYERS.fullmatch(disk)]
     for disk in below or by_disk:

@@ -1,5 +1,6 @@
-"""No device reported a PCIe error that was not corrected, or a flood of corrected ones."""
+"""No device reported a PCIe error that was not corrected, or a flood of corrected ones, and no link went down."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpuops import Finding, PartName, Profile, Unknown, check
@@ -35,9 +36,11 @@ def pcie_errors(
     """A fatal error of a GPU or NIC, or of a port above one, fails; nonfatal and many corrected errors warn.
 
     Corrected errors are many from 480 a day on. Errors of other devices only warn, and so do those that the firmware
-    kept from the previous boot. Errors are reported to the kernel by the device (AER) or by the firmware (APEI).
-    Sources: PCI Express Base Specification, Advanced Error Reporting (a fatal error makes the link unreliable); DCGM,
-    defaults of the PCIe test (480 errors); Linux kernel, drivers/firmware/efi/cper.c (records of the firmware).
+    kept from the previous boot. A link above a GPU or NIC that went down warns. Errors are reported to the kernel by
+    the device (AER) or by the firmware (APEI). Sources: PCI Express Base Specification, Advanced Error Reporting (a
+    fatal error makes the link unreliable); DCGM, defaults of the PCIe test (480 errors); Linux kernel,
+    drivers/firmware/efi/cper.c (records of the firmware) and drivers/pci/hotplug/pciehp_ctrl.c ("Link Down" is a link
+    that nobody switched off).
     """
     parts = _parts(listed, functions, loaded, ports)
     ways = {} if isinstance(paths, Unknown) else paths
@@ -47,6 +50,7 @@ def pcie_errors(
     for address, events in errors.items():
         part = parts.get(address) or _part_below(address, parts, ways)
         yield from _judge(events, part or PartName(address, f"PCI device {address}"), is_known=part is not None)
+    yield from _links_down(log, parts, ways)
     if not log.reaches_boot:
         yield Unknown("the kernel log does not reach back to boot, so older PCIe errors are unknown")
 
@@ -73,6 +77,14 @@ def _part_below(address: str, parts: Mapping[str, str], paths: Mapping[str, tupl
     if len(below) < 2:
         return below[0] if below else None
     return PartName(address, f"PCIe port {address} above {', '.join(sorted(below))}")
+
+
+def _links_down(log: KernelLog, parts: Mapping[str, str], paths: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+    times = Counter(message.subject for message in log.of_kind("link-down"))
+    for port, count in times.items():
+        if part := _part_below(port, parts, paths):
+            often = "" if count == 1 else f" {count} times"
+            yield Finding(f"the PCIe link below {port} went down{often}", part=part, severity="warn", code="link-down")
 
 
 def _judge(events: Sequence[Aer], part: str, *, is_known: bool) -> Iterator[Finding]:

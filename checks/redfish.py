@@ -37,6 +37,7 @@ _SAVE = "save the log, give it to the maker, then clear it in the BMC"
     tags=("standard", "host", "power", "temperature"),
     catches="a dead power supply or fan: the node works until the next one fails, or runs slowly",
     fix="the BMC's own pages show more; have the part replaced",
+    fix_in_common="look at what these nodes share: the power feed, inlet temperature and coolant, the BMC's firmware",
 )
 def redfish(
     report: RedfishReport, machine: System | Unknown, now: Clock | Unknown, _profile: Profile

@@ -1,4 +1,4 @@
-"""Firmware, kernel and kernel parameters are those of most nodes of the profile."""
+"""Firmware, kernel, kernel parameters and the number of processors are those of most nodes of the profile."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,11 @@ _OF_ONE_MACHINE = re.compile(
     re.IGNORECASE,
 )
 """Names of kernel parameters that differ from machine to machine."""
-_NAMES = {"bios": "BIOS", "vbios": "VBIOS", "hca-firmware": "firmware"}
+_NAMES = {"bios": "BIOS", "vbios": "VBIOS", "hca-firmware": "firmware", "processors": "processors online"}
 _FIXES = {
     "kernel": "install the kernel of the other nodes and reboot",
     "kernel-parameters": "set the parameters of the other nodes in the boot loader and reboot",
+    "processors": "look for processors that are offline (lscpu -e), or that the BIOS switched off",
     "bios": "update the BIOS to the version of the other nodes",
     "vbios": "update the GPU's firmware in the next maintenance; replaced GPUs often come with a newer one",
     "hca-firmware": "update the adapter's firmware to the version of the other nodes (mlxfwmanager), then reset it",
@@ -68,6 +69,8 @@ def _versions(machine: System, gpus: tuple[Gpu, ...], ports: tuple[IbPort, ...])
     yield _Version("kernel", "", "kernel", machine.kernel)
     yield _Version("kernel-parameters", "", "kernel", machine.cmdline)
     yield from [_Version("bios", machine.product, "bios", machine.bios_version)] if machine.bios_version else []
+    if machine.cpus:
+        yield _Version("processors", machine.cpu_model or machine.product, "processors", str(machine.cpus))
     for gpu in gpus:
         if gpu.vbios_version:
             yield _Version("vbios", gpu.board_part_number or gpu.name or "", gpu.part, gpu.vbios_version)

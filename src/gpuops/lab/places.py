@@ -54,6 +54,11 @@ class Places:
         return self.folder / "report.json"
 
     @property
+    def store(self) -> Path:
+        """The store beside the inventory: what was found on hosts that no longer exist must not be remembered."""
+        return self.folder / ".gpuops"
+
+    @property
     def figures(self) -> Path:
         """The directory with the results of the demonstration's all-reduce."""
         return self.folder / "figures"
@@ -92,7 +97,8 @@ class Places:
 
     def clear(self) -> None:
         """Delete the lab's files, and the directories if nothing else is in them."""
-        shutil.rmtree(self.figures, ignore_errors=True)
+        for folder in (self.figures, self.store):
+            shutil.rmtree(folder, ignore_errors=True)
         mine = (self.inventory, self.key, self.known_hosts, self.bmc_password, self.report)
         for path in (*mine, self.state, self.log, self.lock):
             path.unlink(missing_ok=True)

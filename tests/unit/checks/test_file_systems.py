@@ -187,6 +187,13 @@ class TestDiskErrors:
         lines = [f"I/O error, dev {name}, sector 0 op 0x0:(READ) flags 0x0" for name in ("fd0", "sr0", "loop3")]
         assert told(logged(h100, *lines, "nvme nvme0: 63/0/0 default/read/poll queues"), "disk-errors") == []
 
+    def test_a_removable_disk_is_nothing(self, h100):
+        virtual = "sd 9:0:0:0: [sdb] Attached SCSI removable disk"
+        error = "blk_update_request: I/O error, dev {}, sector 2 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0"
+        lines = [virtual, error.format("sdb"), "Buffer I/O error on dev sdb1, logical block 1, async page read"]
+        assert told(logged(h100, *lines), "disk-errors") == []
+        assert told(logged(h100, *lines, error.format("sda")), "disk-errors") == [("sda", "warn", "io-error")]
+
     def test_a_log_that_lost_its_beginning_is_unknown(self, h100):
         assert h100.but(kernel_log=KernelLog(reaches_boot=False)).judge("disk-errors").status == "unknown"
 

@@ -96,3 +96,16 @@ def test_a_gpu_off_the_bus_is_one_finding(h100):
 )
 def test_the_labs_faults_are_named_once(fault, told):
     assert findings_of("hgx-h100", fault)[0] == [("pcie-errors", *told)]
+
+
+DOWN = "pcieport {}: pciehp: Slot(17): Link Down"
+
+
+def test_a_link_that_went_down_warns_if_it_leads_to_a_gpu_or_nic(h100):
+    assert told(logged(h100, *[DOWN.format("0000:52:01.0")] * 2)) == [("gpu2", "warn", "link-down")]
+    assert told(logged(h100, DOWN.format("0000:00:1d.0"))) == []  # an NVMe drive was pulled, for example
+    assert told(logged(h100, "pcieport 0000:52:01.0: pciehp: Slot(17): Link Up")) == []
+
+
+def test_the_labs_link_down_is_named_once():
+    assert findings_of("hgx-h100", "gpu1:link-down")[0] == [("pcie-errors", "gpu1", "warn")]

@@ -68,11 +68,12 @@ def test_equal_nodes_pass_though_their_disks_and_consoles_differ():
     ("changes", "part", "code", "said"),
     [
         (machine(1, kernel="5.15.0-91-generic"), "kernel", "kernel", "91-generic here, 5.15.0-105-generic on 3 of 4"),
+        (machine(1, cpus=112), "processors", "processors", "processors online of Xeon: 112 here, 224 on 3 of 4 nodes"),
         (machine(1, bios_version="1.9"), "bios", "bios", "BIOS of SYS-821GE: 1.9 here, 2.1 on 3 of 4 nodes"),
         ({"gpus": gpus(gpu2="96.00.30.00.01")}, "gpu2", "vbios", "96.00.30.00.01 here, 96.00.74.00.01 on 4 of 4"),
         ({"ib_ports": ports(mlx5_1="28.35.2000")}, "mlx5_1", "hca-firmware", "28.35.2000 here, 28.39.2048 on 4 of 4"),
     ],
-    ids=["kernel", "bios", "vbios", "firmware"],
+    ids=["kernel", "processors", "bios", "vbios", "firmware"],
 )
 def test_the_minority_is_named(changes, part, code, said):
     (told_of,) = [f for v in judged(*map(node, range(3)), node(3, **changes)) for f in v.findings]

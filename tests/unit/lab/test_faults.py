@@ -64,7 +64,7 @@ def gpu_element(node, index):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.subject}-{f.name}")
 def test_every_fault_changes_the_node_and_nothing_of_a_healthy_one(fault):
     machine = "titan-rtx-2x" if fault.name in OF_WORKSTATIONS else "hgx-h100"
-    machine = "gb200-nvl72" if fault.name.startswith("imex-") else machine
+    machine = "gb200-nvl72" if fault.name.startswith(("imex-", "c2c-")) else machine
     before = healthy(machine)
     assert faulted(machine, (spelled(fault),)) != before
     assert faulted(machine, (spelled(fault, always=False),)) != before

@@ -52,6 +52,13 @@ def test_each_kind_of_line(answer, line, event):
     assert (read.kind, read.address, read.interface, read.seconds) == event
 
 
+def test_the_address_of_an_interface_is_taken_from_other_lines(answer):
+    stalled = "[ 9.5] NETDEV WATCHDOG: ens1f0np0 (mlx5_core): transmit queue 0 timed out\n"
+    renamed = "[ 2.1] mlx5_core 0000:65:00.0 ens1f0np0: renamed from eth0\n"
+    (event,) = nic_log.read(answer(nic_log, f"{BOOT}{renamed}{stalled}")).events
+    assert (event.address, event.interface) == ("0000:65:00.0", "ens1f0np0")
+
+
 def test_hung_firmware_in_three_spellings(answer):
     events = nic_log.read(answer(nic_log, BOOT + HUNG)).events
     assert [(event.kind, event.address) for event in events] == [

@@ -18,3 +18,11 @@ from gpuops.report.finding import comparison
 )
 def test_comparison_omits_missing_values(found, expected, said):
     assert comparison(Finding("m", expected=expected, found=found, unit="W")) == said
+
+
+@pytest.mark.parametrize(
+    ("found", "unit", "said"),
+    [(1, "errors", "1 error"), (0, "errors", "0 errors"), (1, "GPUs", "1 GPU"), (1, "s", "1 s"), (1, "GB/s", "1 GB/s")],
+)
+def test_one_thing_is_not_several(found, unit, said):
+    assert comparison(Finding("m", found=found, unit=unit)) == f"measured {said}"

@@ -118,6 +118,21 @@ def _mig(node: Node, name: str, _value: str) -> Node:
     return node.with_gpu(int(name), mig=True)
 
 
+def _c2c_off(node: Node, name: str, _value: str) -> Node:
+    if not _gpu(node, name).model.memory_nodes:
+        raise InputError(f"{_gpu(node, name).model.name} has no link to the CPU but PCIe")
+    return _printing(c2c_mode="Disabled")(node, name, "")
+
+
+def _less_memory(node: Node, _name: str, _value: str) -> Node:
+    for gpu in node.gpus:
+        if not gpu.model.name.rpartition("GB")[0]:
+            raise InputError(f"the name {gpu.model.name} does not show how much memory it has")
+        less = f"{gpu.model.memory_mib * 4 // 5} MiB"
+        node = _printing(fb_memory_usage__total=less)(node, str(gpu.index), "")
+    return node
+
+
 def _unreadable(node: Node, name: str, _value: str) -> Node:
     """Make most sensors of a GPU answer with an error, as a GPU does whose system processor stopped."""
     failing = {
@@ -221,6 +236,17 @@ FAULTS = (
         "PRODUCT",
         "NVIDIA A40",
         ("gpu-model",),
+    ),
+    Fault(
+        "gpu",
+        "bar1-small",
+        "its BAR1 is smaller than the others'",
+        _printing(bar1_memory_usage__total="256 MiB"),
+        found_by=("gpus-agree",),
+    ),
+    Fault("gpu", "c2c-off", "its NVLink-C2C to the CPU is off", _c2c_off, found_by=("gpus-agree",)),
+    Fault(
+        "host", "gpus-less-memory", "all its GPUs lack a fifth of their memory", _less_memory, found_by=("gpu-model",)
     ),
     Fault("gpu", "mig", "it is in MIG mode without an instance: no job can use it", _mig, found_by=("compute-mode",)),
     Fault("gpu", "unreadable", "nvidia-smi reads errors in place of its sensors and links", _unreadable),

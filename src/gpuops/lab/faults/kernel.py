@@ -65,6 +65,10 @@ def _machine_check(node: Node, _name: str, _value: str) -> Node:
     )
 
 
+def _cpu_hot(node: Node, _name: str, _value: str) -> Node:
+    return node.logging("mce: CPU12: Package temperature is above threshold, cpu clock is throttled (total events = 7)")
+
+
 FAULTS = (
     Fault(
         "host",
@@ -101,6 +105,7 @@ FAULTS = (
         "5000",
         found_by=("memory-errors",),
     ),
+    Fault("host", "cpu-hot", "a processor is too hot, and slows down", _cpu_hot, found_by=("cpu-heat",)),
     Fault("host", "less-memory", "one DIMM of 32 is switched off", _less_memory, found_by=("memory-size",)),
     Fault(
         "host",

@@ -68,7 +68,13 @@ def _reports(value: str) -> int:
     return times[value]
 
 
+def _link_down(node: Node, name: str, _value: str) -> Node:
+    port = node.gpus[int(name)].path.split("/")[-2]
+    return node.logging(f"pcieport {port}: pciehp: Slot(17): Link Down", f"pcieport {port}: pciehp: Slot(17): Link Up")
+
+
 FAULTS = (
+    Fault("gpu", "link-down", "its PCIe link went down and came back", _link_down, found_by=("pcie-errors",)),
     Fault(
         "gpu",
         "pcie-errors",

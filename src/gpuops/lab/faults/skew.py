@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuops.lab.faults.fault import Fault
+from gpuops.lab.faults.fault import Fault, whole
 from gpuops.lab.model import Node
 
 
@@ -18,6 +18,10 @@ def _bios(node: Node, _name: str, value: str) -> Node:
 
 def _parameter(node: Node, _name: str, value: str) -> Node:
     return replace(node, cmdline=f"{node.cmdline} {value}")
+
+
+def _processors(node: Node, _name: str, value: str) -> Node:
+    return node.with_file("/sys/devices/system/cpu/online", f"0-{whole(value, 'number of processors', lowest=1) - 1}")
 
 
 def _vbios(node: Node, name: str, value: str) -> Node:
@@ -50,6 +54,15 @@ FAULTS = (
         _parameter,
         "WORD",
         "iommu=on",
+        found_by=("versions-agree",),
+    ),
+    Fault(
+        "host",
+        "processors-offline",
+        "only so many of its processors are online",
+        _processors,
+        "COUNT",
+        "64",
         found_by=("versions-agree",),
     ),
     Fault("host", "bios-skew", "another BIOS than its peers", _bios, "VERSION", "0.9.1", found_by=("versions-agree",)),

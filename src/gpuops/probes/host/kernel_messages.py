@@ -23,6 +23,9 @@ MessageKind = Literal[
     "rcu-stall",
     "oops",
     "machine-check",
+    "cpu-hot",
+    "cpu-cool",
+    "link-down",
     "memory-failure",
     "edac",
     "read-only",
@@ -36,6 +39,7 @@ MessageKind = Literal[
     "disk-timeout",
     "raid-failure",
     "io-error",
+    "removable-disk",
 ]
 
 
@@ -78,6 +82,9 @@ _PATTERNS: tuple[tuple[str, MessageKind, str], ...] = (
     ("general protection fault", "oops", r"(?P<subject>general protection fault).*\[#\d+\].*"),
     ("kernel BUG at", "oops", r"(?P<subject>kernel BUG) at .*"),
     ("[Hardware Error]", "machine-check", r"\[Hardware Error\]: (?P<subject>.*)"),
+    ("above threshold", "cpu-hot", r"CPU(?P<subject>\d+): (?:Package|Core) temperature (?:is )?above threshold.*"),
+    ("temperature/speed normal", "cpu-cool", r"CPU(?P<subject>\d+): (?:Package|Core) temperature/speed normal.*"),
+    ("Link Down", "link-down", rf"pcieport {_ADDRESS}: pciehp: Slot\([\w-]+\): Link Down"),
     ("Memory failure: 0x", "memory-failure", r"Memory failure: (?P<subject>0x[\da-f]+): .*"),
     ("EDAC MC", "edac", r"EDAC MC\d+: \d+ (?P<subject>[UC]E) .*"),
     ("filesystem read-only", "read-only", r"\w+-fs \((?P<subject>[^()]+)\): Remounting filesystem read-only"),
@@ -99,6 +106,7 @@ _PATTERNS: tuple[tuple[str, MessageKind, str], ...] = (
     ("Unrecovered Read Error", "io-error", r"(?P<subject>nvme\d+n\d+): .*Unrecovered Read Error.*"),
     (": Medium Error", "io-error", r"\[(?P<subject>sd[a-z]+)\] .*Sense Key : Medium Error.*"),
     (": I/O Cmd(", "io-error", r"(?P<subject>nvme\d+n\d+): I/O Cmd\(.*"),
+    ("removable disk", "removable-disk", r"\[(?P<subject>sd[a-z]+)\] Attached SCSI removable disk"),
     ("I/O error", "io-error", r"I/O error,? (?:on )?dev(?:ice)? (?P<subject>[\w-]+), .*"),
 )
 _RULES = tuple((keyword, kind, re.compile(pattern, re.ASCII)) for keyword, kind, pattern in _PATTERNS)

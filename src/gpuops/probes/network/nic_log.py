@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpuops.probes.host.kernel_log import has_boot_and_end, kernel_log, seconds_since_boot, why_unreadable
@@ -85,9 +85,18 @@ class NicLog:
 
 def parse_nic_log(answer: Completed) -> NicLog | Unknown:
     """Return the events in the log; a log that could not be read, or is empty, is `Unknown`."""
-    events = sorted(_events(answer.out), key=lambda event: event.line)
+    events = sorted(_with_addresses(list(_events(answer.out)), answer.out), key=lambda event: event.line)
     is_whole = answer.exit == 0 and not answer.truncated and has_boot_and_end(answer.out)
     return why_unreadable(answer, shows_events=bool(events)) or NicLog(tuple(events), reaches_boot=is_whole)
+
+
+def _with_addresses(events: list[NicEvent], text: str) -> Iterator[NicEvent]:
+    """Add the address of an interface, which other lines tell: one NIC is not two parts."""
+    addresses: dict[str, str | None] = {}
+    if any(event.interface and not event.address for event in events):
+        addresses = {device["name"]: canonical_address(device["address"]) for device in _DEVICE.finditer(text)}
+    for event in events:
+        yield event if event.address else replace(event, address=addresses.get(event.interface) or "")
 
 
 def _events(text: str) -> Iterator[NicEvent]:

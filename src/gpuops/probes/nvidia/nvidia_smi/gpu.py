@@ -67,6 +67,7 @@ class Gpu:
     mig_pending: bool | None = None
     memory_total_mib: int | None = None
     memory_used_mib: int | None = None
+    bar1_total_mib: int | None = None
     temperature_celsius: int | None = None
     slowdown_celsius: int | None = None
     shutdown_celsius: int | None = None
@@ -86,6 +87,7 @@ class Gpu:
     utilization_percent: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
     compute_mode: str | None = None
+    c2c_mode: bool | None = None
     graphics_mhz: int | None = None
     graphics_mhz_max: int | None = None
     application_mhz: int | None = None
