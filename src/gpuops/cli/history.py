@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -44,10 +45,11 @@ def _past(project: Project, what: tuple[str, ...]) -> History:
     path = project.store_path
     if not what:
         return history.of_fleet(path)
-    if len(what) == 1:
+    if len(what) == 1 and what[0] not in (*_PARTS, "link"):
         return history.of_node(path, what[0])
     if len(what) == 2 and what[0] in _PARTS:
         return history.of_part(path, what[1])
     if len(what) == 3 and what[0] == "link":
         return history.of_link(path, what[1], what[2])
-    raise click.UsageError(f"expected NODE, gpu SERIAL or link A B, found {' '.join(what)!r}")
+    found = shlex.join(what)
+    raise click.UsageError(f"expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found {found}")

@@ -224,7 +224,8 @@ def test_csv_has_no_formula_and_no_control_character_of_a_node(name):
     [
         (("diff", "1", "2", "3"), "expected at most two runs, found 3"),
         (("diff", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
-        (("history", "disk", "A"), "expected NODE, gpu SERIAL or link A B, found 'disk A'"),
+        (("history", "disk", "A"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found disk A"),
+        (("history", "gpu"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found gpu"),
         (("history", "n9"), 'no run visited "n9"'),
         (("why", "n9"), 'no record of "n9"'),
         (("runs", "show", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
