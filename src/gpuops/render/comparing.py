@@ -1,51 +1,29 @@
 """Differences between a launch file as it is and as it is rendered, by what the file means; pure.
 
-Comments, blank lines, white space, quotes and the order of keys mean nothing where people edit: in JSON, YAML, shell
-scripts, Python and ssh_config. A change or a loss is a mistake. What was added beside what is rendered can be right, so
-it is named as not checked.
+Comments, blank lines, white space, quotes and the order of keys and options mean nothing where people edit: in JSON,
+YAML, shell scripts, Python and ssh_config. Directives for a scheduler are no comments. A change or a loss is a mistake.
+What was added beside what is rendered can be right, so it is named as not checked.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuops.document import parse, parse_json
 from gpuops.errors import DocumentError
+from gpuops.render.line_differences import FileDifference, Line, apart, line_differences, with_sorted
+from gpuops.render.options import is_option
 from gpuops.render.rendering import Rendered
-from gpuops.render.shell_lines import one_spelling, shell_lines
+from gpuops.render.script_differences import command_differences, script_differences, word_differences
 
-_SHORT, _BEFORE = 60, 20
-"""The most characters of a text to show, and how many of them are before the first that differs."""
-_ASSIGNMENT = re.compile(r"(?:export )?([A-Za-z_][A-Za-z0-9_]*)=")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+_ENCODING = re.compile(r"(?:#.*\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+"""See PEP 263."""
 _MISSING = object()
-
-
-@dataclass(frozen=True)
-class FileDifference:
-    """What is different in a file, as a sentence; one that ``is_checked`` is a mistake."""
-
-    path: str
-    what: str
-    is_checked: bool = True
-
-    def __str__(self) -> str:
-        """Return the file and the sentence."""
-        return f"{self.path}{self.what}"
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A line that means something: its number, and its words in one spelling."""
-
-    number: int
-    text: str
 
 
 def differences(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
@@ -92,109 +70,122 @@ def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[FileDiff
                 yield FileDifference(path, f": {place} was added", is_checked=False)
             else:
                 yield from _values(path, place, wanted[key], there.get(key, _MISSING))
-    elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
+    elif isinstance(wanted, list) and isinstance(there, list):
+        yield from _items(path, where, wanted, there)
+    elif isinstance(wanted, str) and isinstance(there, str) and "\n" in wanted:
+        yield from command_differences(f"{path}: {where}", wanted, there)
+    elif wanted != there or isinstance(wanted, bool) is not isinstance(there, bool):
+        yield _value_difference(path, where, wanted, there)
+
+
+def _items(path: str, where: str, wanted: Sequence[Any], there: Sequence[Any]) -> Iterator[FileDifference]:
+    """Compare lists: the words of a command, variables and what has a name by what they mean, others item by item."""
+    items = [*wanted, *there]
+    if all(isinstance(item, str) for item in items) and any(map(is_option, wanted)):
+        yield from word_differences(f"{path}: {where}", wanted, there)
+    elif all(isinstance(item, str) and _ASSIGNMENT.match(item) for item in items):
+        lines = ([Line(0, item) for item in sorted(own)] for own in (wanted, there))
+        yield from line_differences(f"{path}: {where}", *lines)
+    elif (names := _by_name(wanted)) and (own := _by_name(there)):
+        yield from _values(path, where, names, own)
+    elif len(wanted) == len(there):
         for number, pair in enumerate(zip(wanted, there, strict=True)):
             yield from _values(path, f"{where}[{number}]", *pair)
-    elif wanted != there or isinstance(wanted, bool) is not isinstance(there, bool):
-        is_, should_be = _apart(_spelled(there), _spelled(wanted))
-        yield FileDifference(path, f": {where or 'it'} is {is_}, but gpuops renders {should_be}")
+    else:
+        yield _value_difference(path, where, wanted, there)
+
+
+def _by_name(items: Sequence[Any]) -> dict[str, Any]:
+    """Return mappings by their different names, as Kubernetes reads variables and containers; empty for others."""
+    named = {item["name"]: item for item in items if isinstance(item, Mapping) and isinstance(item.get("name"), str)}
+    return named if len(named) == len(items) else {}
+
+
+def _value_difference(path: str, where: str, wanted: Any, there: Any) -> FileDifference:
+    is_, should_be = apart(_spelled(there), _spelled(wanted))
+    return FileDifference(path, f": {where or 'it'} is {is_}, but gpuops renders {should_be}")
 
 
 def _shell(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
-    """Compare shell scripts by their words; variables that are exported next to each other have no order."""
-    yield from _lines(
-        found.path, *(_with_sorted(_shell_lines(file.text), re.compile("export ")) for file in (rendered, found))
-    )
-
-
-def _shell_lines(text: str) -> Iterator[_Line]:
-    for line in shell_lines(text):
-        if words := one_spelling(line.text):
-            yield _Line(line.number, words)
-        yield from (_Line(number, text) for number, text in line.body)
+    return script_differences(found.path, rendered.text, found.text)
 
 
 def _python(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
-    """Compare Python by its syntax tree, as it is printed line by line."""
+    """Compare Python by its syntax tree, as it is printed line by line; keywords and keys have no order."""
     texts = []
     for file in (rendered, found):
         try:
-            texts.append(ast.unparse(ast.parse(file.text)))
+            texts.append(ast.unparse(_Ordered().visit(ast.parse(file.text))))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
             yield FileDifference(file.path, f": not Python: {error}")
             return
-    yield from _lines(found.path, *(map(_unnumbered, text.splitlines()) for text in texts))
+    yield from _encoding(rendered, found)
+    yield from line_differences(found.path, *(map(_unnumbered, text.splitlines()) for text in texts))
+
+
+def _encoding(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
+    """Yield a comment that makes Python read the file in another encoding."""
+    named, other = (_ENCODING.match(file.text) for file in (rendered, found))
+    if other and not named and other[1].lower() not in ("utf-8", "utf8", "utf_8"):
+        yield FileDifference(found.path, f": its encoding is {other[1]}, but gpuops writes UTF-8")
+
+
+class _Ordered(ast.NodeTransformer):
+    """Sorts the keywords of calls and the keys of dictionaries, unless they contain others (``**``)."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if all(keyword.arg for keyword in node.keywords):
+            node.keywords.sort(key=lambda keyword: keyword.arg or "")
+        return node
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        self.generic_visit(node)
+        names = [key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+        if len({*names}) == len(node.keys):
+            pairs = sorted(zip(names, node.keys, node.values, strict=True), key=lambda pair: pair[0])
+            node.keys, node.values = [key for _, key, _ in pairs], [value for *_, value in pairs]
+        return node
 
 
 def _ssh_config(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare ssh_config: keywords have no case, and no order inside a block."""
 
-    def spelled(text: str) -> Iterator[_Line]:
+    def spelled(text: str) -> Iterator[Line]:
         for line in _text_lines(text):
             keyword, _, value = line.text.replace("=", " ", 1).partition(" ")
-            yield _Line(line.number, f"{keyword.lower()} {value.strip()}")
+            yield Line(line.number, f"{keyword.lower()} {value.strip()}")
 
-    yield from _lines(
-        found.path, *(_with_sorted(spelled(file.text), re.compile(r"(?!host |match )")) for file in (rendered, found))
+    yield from line_differences(
+        found.path, *(with_sorted(spelled(file.text), re.compile(r"(?!host |match )")) for file in (rendered, found))
     )
 
 
 def _plain(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare lists of hosts and settings: every line counts, in its order; a comment does not."""
-    yield from _lines(found.path, _text_lines(rendered.text), _text_lines(found.text), may_add=False)
+    yield from line_differences(found.path, _text_lines(rendered.text), _text_lines(found.text), may_add=False)
 
 
 def _exact(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare files whose readers take comments for settings."""
-    lines = ([_Line(n, line) for n, line in enumerate(file.text.splitlines(), 1)] for file in (rendered, found))
-    yield from _lines(found.path, *lines, may_add=False)
+    lines = ([Line(n, line) for n, line in enumerate(file.text.splitlines(), 1)] for file in (rendered, found))
+    yield from line_differences(found.path, *lines, may_add=False)
 
 
-def _text_lines(text: str) -> Iterator[_Line]:
+def _machines(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
+    """Compare Varuna's machines: each line that is not empty is one, also a comment."""
+    lines = ([Line(n, line) for n, line in enumerate(f.text.split("\n"), 1) if line] for f in (rendered, found))
+    yield from line_differences(found.path, *lines, may_add=False)
+
+
+def _text_lines(text: str) -> Iterator[Line]:
     for number, line in enumerate(text.splitlines(), 1):
         if words := re.sub(r"(^|\s)#.*", "", line).split():
-            yield _Line(number, " ".join(words))
+            yield Line(number, " ".join(words))
 
 
-def _unnumbered(text: str) -> _Line:
-    return _Line(0, text)
-
-
-def _with_sorted(lines: Iterable[_Line], movable: re.Pattern[str]) -> list[_Line]:
-    """Sort each run of lines whose order means nothing."""
-    runs = itertools.groupby(lines, lambda line: bool(movable.match(line.text)))
-    return [line for is_run, run in runs for line in (sorted(run, key=lambda line: line.text) if is_run else run)]
-
-
-def _lines(
-    path: str, wanted: Iterable[_Line], there: Iterable[_Line], *, may_add: bool = True
-) -> Iterator[FileDifference]:
-    wanted, there = list(wanted), list(there)
-    matcher = difflib.SequenceMatcher(
-        None, [line.text for line in wanted], [line.text for line in there], autojunk=False
-    )
-    names = {match[1] for line in wanted if (match := _ASSIGNMENT.match(line.text))}
-    for kind, start, end, from_, to in matcher.get_opcodes():
-        if kind != "equal":
-            yield from _block(path, wanted[start:end], there[from_:to], names if may_add else None)
-
-
-def _block(
-    path: str, wanted: Sequence[_Line], there: Sequence[_Line], names: set[str] | None
-) -> Iterator[FileDifference]:
-    """Yield what was lost, changed and added; nothing may be added without ``names``, which none may set again."""
-    for want, line in itertools.zip_longest(wanted, there):
-        if line is None:
-            yield FileDifference(path, f": {_short(want.text)} is missing")
-            continue
-        where = f":{line.number}" if line.number else ""
-        if want is not None:
-            is_, should_be = _apart(line.text, want.text)
-            yield FileDifference(path, f"{where}: found {is_}, but gpuops renders {should_be}")
-            continue
-        match = _ASSIGNMENT.match(line.text)
-        overrides = names is None or (match is not None and match[1] in names)
-        yield FileDifference(path, f"{where}: {_short(line.text)} was added", is_checked=overrides)
+def _unnumbered(text: str) -> Line:
+    return Line(0, text)
 
 
 def _spelled(value: object) -> str:
@@ -202,21 +193,10 @@ def _spelled(value: object) -> str:
     return "(nothing)" if value is _MISSING else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _apart(one: str, other: str) -> tuple[str, str]:
-    """Return the parts of two texts around the first difference."""
-    same = next((at for at, (a, b) in enumerate(itertools.zip_longest(one, other)) if a != b), 0)
-    start = max(0, same - _BEFORE) if max(len(one), len(other)) > _SHORT else 0
-    return _short(one, start), _short(other, start)
-
-
-def _short(text: str, start: int = 0) -> str:
-    part = f"…{text[start:]}" if start else text
-    return part if len(part) <= _SHORT else f"{part[: _SHORT - 1]}…"
-
-
 _BY_NAME: Mapping[str, Callable[[Rendered, Rendered], Iterator[FileDifference]]] = {
     "py": _python,
     "ssh_config": _ssh_config,
     ".deepspeed_env": _exact,
     "varuna.env": _exact,
+    "machine_list": _machines,
 }

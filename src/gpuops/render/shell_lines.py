@@ -1,14 +1,13 @@
-"""Shell scripts as lines and words, in one spelling for all that a shell and torchrun read alike; pure."""
+"""Shell scripts as lines and words, in one spelling for all that a shell reads alike; pure."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-_DIRECTIVE = re.compile(r"#(!|SBATCH|PBS|FLUX|BSUB)")
 _SHEBANG = re.compile(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(\S+)")
 _HERE = re.compile(
     r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\(\(.*?\)\)|<<<"""
@@ -22,13 +21,6 @@ _PIECE = re.compile(
 _EXPANDS = re.compile(r"[$`*?\[{~]")
 """What the shell replaces outside quotes."""
 _EXPANDS_IN_QUOTES = re.compile(r"(?<!\\)(?:\\\\)*[$`]")
-_LAUNCHERS = (["torchrun"], ["-m", "torch.distributed.run"], ["accelerate", "launch"])
-_WITH_VALUE = frozenset(
-    "--nnodes --nproc-per-node --node-rank --master-addr --master-port --max-restarts --rdzv-backend --rdzv-endpoint"
-    " --rdzv-id --local-addr --config-file --num-machines --num-processes --machine-rank --main-process-ip"
-    " --main-process-port".split()
-)
-"""The options of torchrun and accelerate launch that launch files set; both take them in several spellings."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +35,32 @@ class ShellLine:
     body: tuple[tuple[int, str], ...] = ()
 
 
-def shell_lines(text: str) -> Iterator[ShellLine]:
-    """Yield the logical lines of a shell script.
+def shell_lines(text: str, *, with_quotes: bool = False) -> Iterator[ShellLine]:
+    """Yield the logical lines of a shell script; comments are left out, among them ``#!`` and directives.
 
-    ``#!`` and directives such as ``#SBATCH`` are no comments if they begin the line. As in a shell, a line goes on only
-    if the backslash is its last character.
+    As in a shell, a line goes on only if the backslash is its last character. With ``with_quotes``, a line also goes on
+    up to the end of its quotes, if they have one.
     """
-    lines = enumerate(text.split("\n"), 1)
-    for number, first in lines:
-        line = part = first
-        while part.endswith("\\") and not part.lstrip().startswith("#"):
-            _, part = next(lines, (0, ""))
-            line = f"{line[:-1]} {part}"
-        words = line if _DIRECTIVE.match(line) else _without_comment(line)
-        yield ShellLine(number, words, tuple(_bodies(words, lines)))
+    lines = text.split("\n")
+    following = iter(enumerate(lines, 1))
+    for number, _ in following:
+        line, end = _logical(lines, number - 1, with_quotes=with_quotes)
+        for _ in itertools.islice(following, end - number):
+            pass
+        yield ShellLine(number, line, tuple(_bodies(line, following)))
+
+
+def _logical(lines: Sequence[str], start: int, *, with_quotes: bool) -> tuple[str, int]:
+    """Return the logical line that starts at index ``start``, without its comment, and the index behind its last."""
+    words, quote = "", ""
+    for at in range(start, len(lines)):
+        part, quote = _without_comment(lines[at], quote)
+        goes_on = quote != "'" and part == lines[at] and (len(part) - len(part.rstrip("\\"))) % 2 == 1
+        words += f"{part[:-1]} " if goes_on else part
+        if not goes_on and not (with_quotes and quote):
+            return words, at + 1
+        words += "" if goes_on else "\n"
+    return _logical(lines, start, with_quotes=False) if with_quotes and quote else (words, len(lines))
 
 
 def _bodies(line: str, following: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -77,18 +81,21 @@ def _body(end: str, indent: str, following: Iterator[tuple[int, str]], *, is_quo
         yield number, line
 
 
-def _without_comment(line: str) -> str:
-    """Return a line of a shell script up to its comment: a # that begins a word outside quotes."""
-    quote, before = "", " "
+def _without_comment(line: str, quote: str = "") -> tuple[str, str]:
+    """Return a line of a shell script up to its comment, and the quote in which it ends.
+
+    A comment is a # that begins a word outside quotes; the line begins inside those of ``quote``.
+    """
+    before = "x" if quote else " "
     for at, char in enumerate(line):
         if quote:
-            quote = "" if char == quote and before != "\\" else quote
+            quote = "" if char == quote and (before != "\\" or quote == "'") else quote
         elif char in "'\"" and before != "\\":
             quote = char
         elif char == "#" and before.isspace():
-            return line[:at]
-        before = char
-    return line
+            return line[:at], quote
+        before = "x" if before == char == "\\" else char
+    return line, quote
 
 
 def shell_words(line: str) -> list[str]:
@@ -98,33 +105,28 @@ def shell_words(line: str) -> list[str]:
     return list(lexer)
 
 
-def one_spelling(line: str) -> str:
-    """Return the words of a line as all spellings of the same have them; as they are, if quotes span lines."""
-    if shebang := _SHEBANG.match(line):
-        return " ".join(["#!", shebang[1], *line[shebang.end() :].split()])
-    if line.lstrip().startswith("#"):
-        return " ".join(line.split())
-    try:
-        return " ".join(_with_options_alike(list(_spelled(line))))
-    except ValueError:
-        return " ".join(line.split())
+def interpreter(line: str) -> str:
+    """Return the interpreter of a ``#!`` line with its options, without its directory; empty for any other line."""
+    shebang = _SHEBANG.match(line)
+    return " ".join([shebang[1], *line[shebang.end() :].split()]) if shebang else ""
 
 
-def _spelled(line: str) -> Iterator[str]:
-    """Yield the words and operators of a line, quoted only where that matters; raise `ValueError` as `_pieces` does.
+def spelled_words(line: str) -> list[str]:
+    """Return the words and operators of a line, quoted only where that matters; raise `ValueError` as `_pieces` does.
 
     The end of a here-document stays as it is: quotes decide whether the shell expands what is in it.
     """
-    before = ""
+    words = list[str]()
     for pieces in _pieces(line):
         written = "".join(piece[0] for piece in pieces)
-        runs = itertools.groupby(pieces, _expands)
-        spelled = (
-            "".join(p[0] for p in run) if expands else shlex.quote("".join(map(_unquoted, run)))
-            for expands, run in runs
-        )
-        yield written if before == "<<" else "".join(spelled)
-        before = written
+        words.append(written if words[-1:] == ["<<"] else "".join(_spelled(pieces)))
+    return words
+
+
+def _spelled(pieces: Iterable[re.Match[str]]) -> Iterator[str]:
+    for expands, run in itertools.groupby(pieces, _expands):
+        own = [piece[0] if expands else _unquoted(piece) for piece in run]
+        yield "".join(own) if expands else shlex.quote("".join(own))
 
 
 def _pieces(line: str) -> list[list[re.Match[str]]]:
@@ -151,22 +153,3 @@ def _expands(piece: re.Match[str]) -> bool:
 def _unquoted(piece: re.Match[str]) -> str:
     text = str(piece[piece.lastgroup or 0])
     return re.sub(r'\\([$`"\\])', r"\1", text) if piece.lastgroup == "double" else text
-
-
-def _with_options_alike(words: list[str]) -> list[str]:
-    """Return the words with the launcher's own options as ``--a-name=value``."""
-    ends = (
-        at + len(name)
-        for at in range(len(words))
-        for name in _LAUNCHERS
-        if [words[at].rpartition("/")[2], *words[at + 1 : at + len(name)]] == name
-    )
-    start = next(ends, len(words))
-    options, rest = list[str](), words[start:]
-    while rest and rest[0].startswith("--"):
-        name, equals, value = rest.pop(0).partition("=")
-        name = name.replace("_", "-")
-        if name in _WITH_VALUE and not equals and rest:
-            equals, value = "=", rest.pop(0)
-        options.append(f"{name}{equals}{value}")
-    return [*words[:start], *options, *rest]

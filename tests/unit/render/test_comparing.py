@@ -66,14 +66,14 @@ def mistakes_in(file):
         yield match.start(), f"{file.text[: match.start()]}{int(match[0]) + 1}{file.text[match.end() :]}"
     lines = file.text.splitlines(keepends=True)
     for number, line in enumerate(lines):
-        if line.strip() and not line.lstrip().startswith(("#", '"""')) and line.strip() not in ("{", "}", "---"):
+        if line.strip() and not line.lstrip().startswith(("# ", '"""')) and line.strip() not in ("{", "}", "---"):
             yield number, "".join(lines[:number] + lines[number + 1 :])
 
 
 def is_comment(file, at):
     line = file.text[file.text.rfind("\n", 0, at) + 1 : file.text.find("\n", at)]
     before = file.text[file.text.rfind("\n", 0, at) + 1 : at]
-    return not line.startswith(("#SBATCH", "#PBS", "#FLUX", "#!")) and (
+    return not line.startswith(("#SBATCH", "#PBS", "#flux:", "#!")) and (
         re.search(r"(^|\s)#", before) is not None or '"""' in line
     )
 
@@ -158,7 +158,9 @@ def shuffled(chance, value):
 @pytest.mark.parametrize("seed", range(100))
 def test_a_harmless_edit_is_no_alarm(seed):
     chance = random.Random(seed)
-    name, file = chance.choice([each for each in FILES if each[1].path not in (".deepspeed_env", "varuna.env")])
+    name, file = chance.choice(
+        [each for each in FILES if each[1].path not in (".deepspeed_env", "varuna.env", "machine_list")]
+    )
     assert list(differences(file, replace(file, text=harmless(chance, file)))) == [], (name, file.path)
 
 
@@ -209,6 +211,12 @@ def test_hosts_may_not_be_added_or_change_places():
     assert one("hostfile", "a slots=2\nb slots=2\n", "a   slots=2 # mine\nb slots=2\n\n") == []
     assert one("hostfile", "a slots=2\nb slots=2\n", "b slots=2\na slots=2\n")
     assert one("hostfile", "a slots=2\n", "a slots=2\nc slots=2\n") == [(":2: c slots=2 was added", True)]
+
+
+def test_a_comment_in_varunas_list_is_a_host():
+    assert one("machine_list", "a\nb\n", "a\n\nb\n") == []
+    assert one("machine_list", "a\nb\n", "a\n# b\nb\n") == [(":2: # b was added", True)]
+    assert one("machine_list", "a\nb\n", "a\nb # mine\n")[0][1]
 
 
 def test_values_are_compared_by_type_and_added_keys_are_not_checked():

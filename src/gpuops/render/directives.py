@@ -1,0 +1,90 @@
+"""The options of a job in the comments of its script (``#SBATCH``, ``#PBS``, ``#flux:``), in one spelling; pure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuops.document import Where
+from gpuops.errors import GpuopsError
+from gpuops.inventory.names import node_set, unfold
+from gpuops.inventory.patterns import split
+from gpuops.render.options import FLUX, PBS, SLURM, Style, is_option, joined
+
+_DIRECTIVE = re.compile(r"(?P<sentinel>#(?:SBATCH|PBS|BSUB)(?=\s)|\W*(?:flux|FLUX):)(?P<options>.*)")
+"""Slurm and PBS look for their word at the start of a line; for Flux see its RFC 36."""
+_FLUX_WORD = re.compile(r"\W*(?:flux|FLUX):")
+_STYLE_BY_SYSTEM = {"#SBATCH": SLURM, "#PBS": PBS, "#flux:": FLUX}
+_HOSTS = ("--nodelist", "--exclude")
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One option of a job, on line ``number`` of its script; what has no value has an empty one."""
+
+    number: int
+    system: str
+    name: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        """Return it as it is written in a script."""
+        group = (self.name, self.value) if self.value else (self.name,)
+        resource = f"-l {self.value}" if self.name.startswith("-l ") else ""
+        return f"{self.system} {resource or joined(group)}"
+
+
+def read_directives(text: str) -> Iterator[Directive]:
+    """Yield the options that the scheduler reads: those before the first command of the script.
+
+    Flux takes only lines with the sentinel of the first one.
+    """
+    header = itertools.takewhile(lambda line: not line.strip() or line.lstrip().startswith("#"), text.split("\n"))
+    sentinel = ""
+    for number, line in enumerate(header, 1):
+        match = _DIRECTIVE.match(line)
+        if match is None:
+            continue
+        system = "#flux:" if _FLUX_WORD.fullmatch(match["sentinel"]) else match["sentinel"]
+        if system == "#flux:":
+            sentinel = sentinel or match["sentinel"]
+        if system != "#flux:" or match["sentinel"] == sentinel:
+            yield from _options(number, system, match["options"])
+
+
+def _options(number: int, system: str, text: str) -> Iterator[Directive]:
+    """Yield the options of one line; slurm and flux let a comment follow them."""
+    style = _STYLE_BY_SYSTEM.get(system, Style({}))
+    try:
+        words = shlex.split(text, comments=system != "#PBS")
+    except ValueError:
+        words = [text.strip()]
+    while words:
+        has_value = len(words) > 1 and not is_option(words[1])
+        group, taken = style.first(words[: 1 + has_value])
+        words = words[taken:]
+        yield from _resources(number, system, *group)
+
+
+def _resources(number: int, system: str, name: str, value: str = "") -> Iterator[Directive]:
+    """Yield the option; each resource of PBS is one of its own."""
+    if system != "#PBS" or name != "-l":
+        yield Directive(number, system, name, _value(name, value))
+        return
+    for resource in value.split(","):
+        yield Directive(number, system, f"-l {resource.partition('=')[0]}", resource)
+
+
+def _value(name: str, value: str) -> str:
+    """Return the value of an option; nodes are a set."""
+    prefix = "host:" if name == "--requires" and value.startswith("host:") else ""
+    if name not in _HOSTS and not prefix:
+        return value
+    try:
+        names = [each for part in split(value.removeprefix(prefix), ",") for each in unfold(part, Where(name))]
+    except GpuopsError:
+        return value
+    return prefix + node_set(names)

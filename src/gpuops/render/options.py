@@ -1,0 +1,222 @@
+"""Commands and their options in one spelling for all that their programs read alike; pure."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+_NUMBER = re.compile(r"-[\d.]")
+_OVERRIDE = re.compile(r"\w+(?:\.\w+)+=")
+"""Hydra's way to set a value: ``model.seq_length=8192``."""
+_OPERATOR = re.compile(r"[();<>|&]+|\d?[<>].*")
+_EXACT_PROGRAMS = re.compile(
+    r"--tensor-model-parallel-size|--parallelism\.|model\.tensor_model_parallel_size=|--per_device_train_batch_size"
+    r"|--deepspeed_config|--tensor-parallel-size|--tp-size|--batch_size"
+)
+"""Options by which a program is known to read its arguments with argparse or Hydra."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a program reads options: how many ``values`` follow by name, its ``short`` names, and whether _ is -."""
+
+    values: Mapping[str, int]
+    short: Mapping[str, str] = field(default_factory=dict)
+    has_dashes: bool = False
+
+    def first(self, words: Sequence[str]) -> tuple[tuple[str, ...], int]:
+        """Return the option at the start of ``words``, its long name with its values, and how many words it takes."""
+        name, value = _split(words[0])
+        if name[:2] in self.short and len(name) > 2 and name not in self.values:  # -N4
+            name, value = name[:2], name[2:] + ("" if value is None else f"={value}")
+        name = self.short.get(name, name.replace("_", "-") if self.has_dashes else name)
+        own = () if value is None else (value,)
+        more = words[1 : 1 + self.values.get(name, 0) - len(own)]
+        return (name, *own, *more), 1 + len(more)
+
+
+def _one_value(names: str) -> dict[str, int]:
+    return dict.fromkeys(names.split(), 1)
+
+
+def _pairs(words: str) -> dict[str, str]:
+    """Return the long names by the short ones before them."""
+    names = words.split()
+    return dict(zip(names[::2], names[1::2], strict=True))
+
+
+_TORCHRUN = Style(
+    _one_value(
+        "--nnodes --nproc-per-node --node-rank --master-addr --master-port --max-restarts --rdzv-backend"
+        " --rdzv-endpoint --rdzv-id --rdzv-conf --local-addr --monitor-interval --start-method --role --log-dir"
+        " --redirects --tee --local-ranks-filter"
+    ),
+    {"-r": "--redirects", "-t": "--tee"},
+    has_dashes=True,
+)
+_ACCELERATE = Style(
+    _one_value(
+        "--config-file --num-machines --num-processes --machine-rank --main-process-ip --main-process-port"
+        " --mixed-precision --dynamo-backend --rdzv-backend --rdzv-conf --max-restarts --monitor-interval"
+    ),
+    has_dashes=True,
+)
+_DEEPSPEED = Style(
+    _one_value(
+        "--hostfile --include --exclude --num_nodes --num_gpus --master_addr --master_port --launcher --launcher_args"
+        " --ssh_port --node_rank --save_pid"
+    ),
+    {"-H": "--hostfile", "-i": "--include", "-e": "--exclude"},
+)
+_SLURM_SHORT = _pairs(
+    "-A --account -a --array -b --begin -c --cpus-per-task -C --constraint -d --dependency -D --chdir -e --error"
+    " -G --gpus -i --input -J --job-name -m --distribution -n --ntasks -N --nodes -o --output -p --partition -q --qos"
+    " -r --relative -t --time -w --nodelist -x --exclude"
+)
+"""The options of sbatch and srun with one letter that take a value (their manual pages)."""
+SLURM = Style(
+    _one_value(
+        " ".join(_SLURM_SHORT.values()) + " --gres --mem --ntasks-per-node --segment --open-mode --cpu-bind"
+        " --gpus-per-node --gpus-per-task --mail-type --mail-user --comment --reservation --signal --network --mpi"
+        " --export --container-image --container-workdir --container-mounts --container-env --container-name"
+    ),
+    _SLURM_SHORT,
+)
+FLUX = Style(
+    _one_value(
+        "--nodes --ntasks --nslots --cores-per-slot --gpus-per-slot --time-limit --queue --bank --job-name --requires"
+        " --output --error --setopt --setattr --env --cwd --urgency --dependency --conf"
+    ),
+    _pairs(
+        "-N --nodes -n --ntasks -t --time-limit -q --queue -B --bank -o --setopt -S --setattr -c --cores-per-slot"
+        " -g --gpus-per-slot"
+    ),
+)
+_PBS = "-N -l -j -r -q -A -o -e -M -m -W -a -c -p -S -u -v -J"
+PBS = Style(_one_value(_PBS), dict(zip(_PBS.split(), _PBS.split(), strict=True)))
+_MPIRUN = Style(
+    {**_one_value("-np --hostfile --rankfile --bind-to --map-by -x -N -f -iface --host -wdir"), "--mca": 2},
+    {"-n": "-np", "-c": "-np", "-mca": "--mca", "-hostfile": "--hostfile", "--machinefile": "--hostfile"},
+)
+_ANY = Style({})
+_LAUNCHERS: tuple[tuple[tuple[str, ...], Style], ...] = (
+    (("torchrun",), _TORCHRUN),
+    (("-m", r"torch\.distributed\.run"), _TORCHRUN),
+    (("accelerate", "launch"), _ACCELERATE),
+    (("deepspeed",), _DEEPSPEED),
+    (("srun",), SLURM),
+    (("flux", "run"), FLUX),
+    ((r'"?(\$\{\w+:-)?mpi(run|exec(\.hydra)?)\}?"?',), _MPIRUN),
+)
+
+
+@dataclass(frozen=True)
+class Words:
+    """A command: its ``parts`` as they must be, and as a program with argparse or Hydra reads them (``loose``)."""
+
+    parts: tuple[str, ...]
+    loose: tuple[str, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """True if the program is known to read the ``loose`` parts alike."""
+        return any(map(_EXACT_PROGRAMS.match, self.parts)) or self.parts == self.loose
+
+
+def read_words(words: Sequence[str]) -> Words:
+    """Return a command of ``words``, quoted as `gpuops.render.shell_lines.spelled_words` does.
+
+    The options of launchers have no order, but for equal ones.
+    """
+    parts, rest, starts = list[str](), list(words), False
+    while launcher := _first_launcher(rest):
+        at, style = launcher
+        groups, end = _leading(rest[at:], style)
+        parts += [*rest[:at], *_sorted(groups)]
+        rest, starts = rest[at + end :], True
+    before, arguments, behind = _program(rest, starts=starts)
+    return Words(
+        (*parts, *before, *arguments, *behind), (*parts, *before, *_sorted(argument_groups(arguments)), *behind)
+    )
+
+
+def _first_launcher(words: Sequence[str]) -> tuple[int, Style] | None:
+    """Return the index behind the first launcher, and its style."""
+    for at in range(len(words)):
+        for names, style in _LAUNCHERS:
+            own = [words[at].rpartition("/")[2], *words[at + 1 : at + len(names)]]
+            if len(own) == len(names) and all(map(re.fullmatch, names, own)):
+                return at + len(names), style
+    return None
+
+
+def _leading(words: Sequence[str], style: Style) -> tuple[list[tuple[str, ...]], int]:
+    """Return the options at the start of ``words``, and the index of the first word behind them."""
+    groups, at = list[tuple[str, ...]](), 0
+    while at < len(words) and is_option(words[at]) and (words[at] != "-m" or "-m" in style.short):
+        group, taken = style.first(words[at:])
+        groups.append(group)
+        at += taken
+    return groups, at
+
+
+def _program(words: Sequence[str], *, starts: bool) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Return the words of the program, its arguments, and what the shell does with it; ``starts`` if it is first."""
+    end = next((at for at, word in enumerate(words) if _OPERATOR.fullmatch(word)), len(words))
+    module = next((at for at in range(end - 1) if words[at] == "-m"), None)
+    script = next((at for at in range(end) if words[at].rstrip("'\"").endswith(".py")), None)
+    first = min((at for at in (None if module is None else module + 1, script) if at is not None), default=None)
+    at = min(end, 1 if starts else end) if first is None else first + 1
+    return words[:at], words[at:end], words[end:]
+
+
+def argument_groups(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return each option with the words up to the next one, as argparse reads ``nargs``; what is before them first."""
+    groups: list[tuple[str, ...]] = []
+    for word in words:
+        if is_option(word):
+            groups.append(_ANY.first([word])[0])
+        elif _OVERRIDE.match(word) or not groups or not is_option(groups[-1][0]):
+            groups.append((word,))
+        else:
+            groups[-1] = (*groups[-1], word)
+    return groups
+
+
+def _sorted(groups: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the groups in the order of their names; equal names, and words that are not options, keep their order."""
+    yield from (word for group in groups if not _has_name(group[0]) for word in group)
+    yield from map(joined, sorted((group for group in groups if _has_name(group[0])), key=name_of_group))
+
+
+def name_of_group(group: Sequence[str]) -> str:
+    """Return the name of an option; a variable that mpirun passes on is one of its own."""
+    return " ".join(group[:2]) if group[0] == "-x" else group[0].partition("=")[0]
+
+
+def _has_name(word: str) -> bool:
+    return is_option(word) or bool(_OVERRIDE.match(word))
+
+
+def joined(group: Sequence[str]) -> str:
+    """Return an option as it is shown."""
+    return f"{group[0]}={group[1]}" if len(group) == 2 and group[0].startswith("--") else " ".join(group)
+
+
+def is_option(word: str) -> bool:
+    """Return True for ``-x`` and ``--name``, also in quotes, and not for a negative number."""
+    return word.lstrip("'")[:1] == "-" and word not in ("-", "--") and not _NUMBER.match(word)
+
+
+@functools.lru_cache(4096)
+def _split(word: str) -> tuple[str, str | None]:
+    """Return the name of an option, and its value behind ``=``."""
+    if word.startswith("'-"):
+        plain = "".join(shlex.split(word))
+        name, equals, value = plain.partition("=")
+        return name, shlex.quote(value) if equals else None
+    name, equals, value = word.partition("=")
+    return name, value if equals else None
