@@ -368,7 +368,7 @@ def launch_targets() -> Iterator[str]:
         yield from ([f"- start: `{abridged(target.start)}`"] if target.start else [])
         yield from ([f"- rank order: {' or '.join(f'`{order}`' for order in target.orders)}"] if target.orders else [])
         yield from (f"- refuses: {abridged(rule.because)}" for rule in target.rules)
-        yield from ([f"- {target.note}"] if target.note else [])
+        yield from ([f"- {abridged(target.note)}"] if target.note else [])
 
 
 def tasks() -> Iterator[str]:

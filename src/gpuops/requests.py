@@ -245,7 +245,7 @@ class RenderRequest(Request["Launch"]):
     """Files that start ``command`` on ``placement`` with the launch ``target``.
 
     ``image`` is the container image of the job, and ``mounts`` are directories of the node in it: ``SOURCE:TARGET``.
-    ``queue`` is the queue or partition of a scheduler.
+    ``queue`` is the queue or partition of a scheduler, and ``time_seconds`` its time limit for the job (0: none).
     The ranks meet at ``port`` of ``master``, by default at a port of the job's own on its first node.
     """
 
@@ -260,6 +260,7 @@ class RenderRequest(Request["Launch"]):
     mounts: Sequence[str] = ()
     queue: str = ""
     master: str = ""
+    time_seconds: int = 0
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,8 @@ def test_a_spare_that_the_last_measurement_blamed_is_left_out(tmp_path, monkeypa
 
 def test_the_job_that_is_started_again_is_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = ("--name", "big job", "--port", "29600", "--image", "img:1", "--mount", "/data:/data")
+    options = ("--name", "big job", "--port", "29600", "--image", "img:1", "--time", "24:00:00")
+    options += ("--mount", "/data:/data")
     run(render_command, "-t", "slurm", "gpu[01-04]:8", *options, "--", "train.py", "--lr", "1e-4", "a b")
     done = run(place_command, "gpu[01-05]:8", "--replace", "gpu03")
     words = shlex.split(next(line for line in done.stderr.splitlines() if "to restart: " in line))

@@ -113,13 +113,14 @@ class Jobs(Calls):
         mounts: Sequence[str] = (),
         queue: str = "",
         master: str = "",
+        time_seconds: int = 0,
     ) -> Launch:
         """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`.
 
         A target that runs containers takes the ``image``, and ``mounts`` as ``SOURCE:TARGET``; a scheduler takes the
-        ``queue``.
+        ``queue`` and the time limit.
         """
-        job = (command, name, port, model, force, image, mounts, queue, master)
+        job = (command, name, port, model, force, image, mounts, queue, master, time_seconds)
         return self.ask(RenderRequest(placement, target, *job))
 
     def launch(

@@ -39,6 +39,7 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
         tuple(request.mounts),
         request.queue,
         request.master,
+        request.time_seconds,
     )
     try:
         return launch_for(target, placement, job, model)

@@ -68,7 +68,7 @@ def _options_of_job(plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the options of render that describe the job of ``plan``, as far as they are not the default."""
     own_port = port_of(plan["name"], plan["layout"], (node["name"] for node in plan["nodes"]))
     usual = {"--name": ("name", Job().name), "--port": ("port", own_port), "--image": ("image", "")}
-    usual |= {"--queue": ("queue", ""), "--master": ("chosen_master", "")}
+    usual |= {"--queue": ("queue", ""), "--time": ("time", ""), "--master": ("chosen_master", "")}
     words = [(o, str(plan[key])) for o, (key, value) in usual.items() if plan.get(key, value) != value]
     words += [("--mount", mount) for mount in plan.get("mounts", ())]
     return tuple(word for pair in words for word in pair)

@@ -53,7 +53,8 @@ class Job:
     An empty ``master`` is the first node, at its address in the network of the job (see `gpuops.placement.meeting_of`).
 
     ``image`` is the container image that holds the script (empty: that of the template, or none), and ``mounts`` are
-    directories of the node in the container, as ``SOURCE:TARGET``. ``queue`` is the queue or partition of a scheduler.
+    directories of the node in the container, as ``SOURCE:TARGET``. ``queue`` is the queue or partition of a scheduler,
+    and ``time_seconds`` its time limit for the job (0: none).
 
     Raise `TemplateError` for a name, a script or an image that is not one printable line: they appear in comments and
     file names. Raise it for a mount that a launcher would split elsewhere.
@@ -68,6 +69,7 @@ class Job:
     mounts: tuple[str, ...] = ()
     queue: str = ""
     master: str = ""
+    time_seconds: int = 0
 
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("script", self.script), ("image", self.image)):
@@ -78,6 +80,12 @@ class Job:
         for mount in self.mounts:
             if not _MOUNT.fullmatch(mount):
                 raise TemplateError(f"a mount must be two full paths, such as /data:/data, found {mount!r}")
+
+
+def time_of(job: Job) -> str:
+    """Return the time limit as hours, minutes and seconds, ``24:00:00``; empty if there is none."""
+    minutes, seconds = divmod(job.time_seconds, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}" if job.time_seconds else ""
 
 
 def master_of(job: Job, placement: Placement) -> str:

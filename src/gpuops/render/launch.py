@@ -16,7 +16,7 @@ from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.render.checking import lint
 from gpuops.render.comparing import differences
 from gpuops.render.job import Job
-from gpuops.render.rendering import Rendered, render, start_command
+from gpuops.render.rendering import Rendered, note_of, render, start_command
 from gpuops.render.seats import seats_file
 from gpuops.render.target import Target
 from gpuops.render.writing import leftovers, read_existing, refuse_existing, strangers, write
@@ -31,6 +31,7 @@ _UNQUOTED = re.compile(r"'|%[hun]")
 class Launch(Result):
     """The files of ``target`` for ``placement``; ``start`` is the command that starts the job in their directory.
 
+    ``note`` is what its user has to know.
     ``seats`` is the hidden file that states the ranks, from which ``gpuops launch`` starts the job.
     """
 
@@ -41,6 +42,7 @@ class Launch(Result):
     start: str
     seats: Rendered | None = None
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    note: str = ""
 
     def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write all files below ``folder``, or none.
@@ -108,7 +110,8 @@ def launch_for(target: Target, placement: Placement, job: Job, model: ModelSpec 
     """Return what ``target`` renders for ``placement``; raise `TemplateError` if it refuses or a template is wrong."""
     files = tuple(render(target, placement, job, model))
     start = start_command(target, placement, job, model)
-    return Launch(target, placement, files, start, seats_file(target, placement, job, start))
+    note = note_of(target, placement, job, model)
+    return Launch(target, placement, files, start, seats_file(target, placement, job, start), note=note)
 
 
 def _one_line(names: Collection[str], what: str) -> list[str]:

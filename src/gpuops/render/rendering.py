@@ -21,7 +21,7 @@ from gpuops.errors import TemplateError
 from gpuops.inventory.names import node_set
 from gpuops.layout import ModelSpec
 from gpuops.placement import Meeting, NodeShape, Placement
-from gpuops.render.job import Env, Job, identity_of, master_of
+from gpuops.render.job import Env, Job, identity_of, master_of, time_of
 from gpuops.render.target import HEAD, Target
 from gpuops.sandbox import sandbox, with_line
 
@@ -70,9 +70,10 @@ def _holds(environment: jinja2.Environment, condition: str, names: Names, target
 
 
 def _refuse_unused(target: Target, job: Job) -> None:
-    """Raise `TemplateError` for a queue, an image or mounts that no template of ``target`` uses."""
+    """Raise `TemplateError` for a queue, a time limit, an image or mounts that no template of ``target`` uses."""
     values = (
         ("--queue", "job.queue", job.queue),
+        ("--time", "job.time", time_of(job)),
         ("--image", "job.image", job.image),
         ("--mount", "job.mounts", " ".join(job.mounts)),
     )
@@ -92,6 +93,11 @@ def _same_ranks(order: str, placement: Placement) -> bool:
 def start_command(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> str:
     """Return the command that starts the job from inside the launch directory."""
     return _compiled(_environment(target), target.start)(_names(placement, job, model)).strip()
+
+
+def note_of(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> str:
+    """Return what a user of these files has to know."""
+    return _compiled(_environment(target), target.note)(_names(placement, job, model)).strip() if target.note else ""
 
 
 def _files(
@@ -162,6 +168,7 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
             **asdict(job),
             "args": list(job.args),
             "mounts": list(job.mounts),
+            "time": time_of(job),
             "world": layout.ranks,
             "id": identity_of(job.name, placement),
             "master": master_of(job, placement),

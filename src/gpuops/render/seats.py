@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuops.errors import TemplateError
 from gpuops.placement import Placement
-from gpuops.render.job import Job, master_of
+from gpuops.render.job import Job, master_of, time_of
 from gpuops.render.rendering import Rendered
 from gpuops.render.target import Target
 
@@ -40,6 +40,7 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "image": job.image,
         "mounts": list(job.mounts),
         "queue": job.queue,
+        "time": time_of(job),
         "command": [job.script, *job.args],
         "start": start,
         "replaced": list(placement.replaced),

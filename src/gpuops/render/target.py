@@ -15,6 +15,7 @@ HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
 """A template's first comment, which describes a single-file target."""
 _SUFFIX = ".j2"
 _OF_A_JOB = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_CONDITION = re.compile(r"\{%.*?%\}", re.DOTALL)
 _SHARED_KEYS = ("rules", "note")
 _KEYS = ("about", "start", "order", "engine", "executable", "port", "like", "instead", *_SHARED_KEYS)
 _ENGINES: tuple[Engine, ...] = ("megatron", "deepspeed", "fsdp", "ddp", "other")
@@ -58,8 +59,8 @@ class Target:
 
 
 def abridged(text: str) -> str:
-    """Return a target's text for display, with … in place of values that depend on a job."""
-    return _OF_A_JOB.sub("…", text)
+    """Return a target's text for display, with … in place of values that depend on a job, and all that may be in it."""
+    return _OF_A_JOB.sub("…", _CONDITION.sub("", text))
 
 
 def targets(project: Path | None = None) -> ByName[Target]:

@@ -35,8 +35,8 @@ def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> 
         yield from page.labelled("  ", files, indent=2)
     for line in launch.leftovers(folder):
         yield from page.labelled("  warning: ", clean(line), indent=11)
-    if launch.target.note:
-        yield from page.labelled("  note: ", launch.target.note, indent=8)
+    if launch.note:
+        yield from page.labelled("  note: ", launch.note, indent=8)
     if launch.start:
         start = f"cd {shlex.quote(name)} && {clean(launch.start)}"
         yield f"start: {start if is_only else f'({start})'}"

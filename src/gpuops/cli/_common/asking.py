@@ -40,6 +40,19 @@ def seconds_of(_ctx: object, _param: object, text: str) -> float:
     return seconds
 
 
+def time_limit_of(ctx: object, param: object, text: str) -> int:
+    """Return the seconds of ``24h``, ``90m``, ``24:00:00`` or Slurm's ``2-12:00:00``; 0 if ``text`` is empty."""
+    if not text:
+        return 0
+    match = re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,4}):([0-5]\d):([0-5]\d)", text.strip())
+    if match is None:
+        return math.ceil(seconds_of(ctx, param, text))
+    days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
+    if not (limit := ((days * 24 + hours) * 60 + minutes) * 60 + seconds):
+        raise click.BadParameter(f'"{text}" is no time at all; omit --time for that of the queue')
+    return limit
+
+
 fresh_option = click.option("--fresh", is_flag=True, is_eager=True, expose_value=False, help="Query every node again.",
     callback=lambda ctx, _param, fresh: ctx.meta.update({_FRESH: fresh}))  # fmt: skip
 
@@ -221,11 +234,13 @@ describes_job = _adding(
     click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job."),
     *_MEETING,
     click.option("--queue", metavar="NAME", default="", help="Queue or partition of the scheduler."),
+    click.option("--time", "time_seconds", callback=time_limit_of, metavar="TIME", default="",
+        help="Time limit of the job, such as 24h or 24:00:00 (default: that of the queue)."),
     click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
     click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,
         help="Mount a directory of the nodes in the container; repeatable."),
 )  # fmt: skip
-"""Adds the options that describe the job of launch files: its name, rendezvous, queue, image and mounts."""
+"""Adds the options that describe the job of launch files: its name, rendezvous, queue, time, image and mounts."""
 lasts = _adding(
     click.option("--days", type=Number(0, min_open=True), metavar="N",
         help="Also report when a job of N days without a failure ends, and how many spares pay off."),
