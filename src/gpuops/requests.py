@@ -263,6 +263,12 @@ class RenderRequest(Request["Launch"]):
     time_seconds: int = 0
 
 
+_OF_LAUNCHER = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
+)
+"""The variables of a rank that torchrun, accelerate and gpuops itself set."""
+
+
 @dataclass(frozen=True)
 class LaunchRequest(Request["JobRun"]):
     """Start of a job: of the rendered files in ``launch``, or of ``command`` on the ranks of ``placement``.
@@ -295,6 +301,10 @@ class LaunchRequest(Request["JobRun"]):
             raise InputError("launch needs a command for a placement; launch files have their own")
         if self.launch is not None and (self.master or self.port is not None):
             raise InputError("launch files have their own master and port; render them again with --master and --port")
+        if own := [name for name in self.environment or () if name in _OF_LAUNCHER]:
+            where = " to gpuops render" if self.launch is not None else ""
+            remedy = f"; pass --master and --port{where}" if own[0].startswith("MASTER") else "; omit it"
+            raise InputError(f"{own[0]}: the launcher sets it on every rank, whatever the environment is{remedy}")
 
 
 @dataclass(frozen=True)

@@ -48,16 +48,18 @@ def command(
 ) -> int:  # fmt: skip
     """Write launch files for a layout on these nodes.
 
-    The words after -- are the script (train.py) and its arguments. A script in the current directory is written with
-    its full path. Nodes that you list with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
+    The words after -- are the Python script (train.py) and its arguments; python3 before it is left out. A script in
+    the current directory is written with its full path. Nodes that you list with their number of GPUs (gpu[01-04]:8)
+    are not queried and need no inventory.
     """
     from gpuops.operations.launch import model_of
+    from gpuops.render import script_of
     from gpuops.report import launch as report
 
     _ = [cluster.catalogue.targets()[target] for target in targets]
     model_of(job["model"])  # a wrong word or file is reported before any node is asked
+    job |= {"command": _command(script_of(words or ("train.py",))), "force": request.force}
     placement = carry_out(cluster, request)
-    job |= {"command": _command(words), "force": request.force}
     made = [carry_out(cluster, RenderRequest(placement, target, **job)) for target in targets]
     launches = {output / launch.target.name if len(made) > 1 else output: launch for launch in made}
     if check:
@@ -75,7 +77,7 @@ def command(
 
 def _command(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the job's command; it starts in the launch directory, so a script here is named by its full path."""
-    script, *arguments = words or ("train.py",)
+    script, *arguments = words
     return (str(Path(script).resolve()) if Path(script).is_file() else script, *arguments)
 
 
@@ -84,5 +86,5 @@ def _check(launches: dict[Path, Launch]) -> int:
     from gpuops.report import launch as report
 
     inspected = [launch.inspect(folder) for folder, launch in launches.items()]
-    print_lines(report.checked(inspected))
+    print_lines(report.checked(inspected, page() if click.get_text_stream("stdout").isatty() else None))
     return int(any(complaints for complaints, _ in inspected))

@@ -12,6 +12,7 @@ from gpuops.inventory.names import LOCALHOST, check_host, is_ipv6, unfold
 from gpuops.inventory.patterns import split
 
 _WITH_GPUS = re.compile(r"(.+):([0-9]+)")
+_WITH_A_WORD = re.compile(r"(.*[0-9\]]):([^0-9:\[\]!&]*)")
 _MOST_GPUS = 1024
 """More GPUs than any node has: a larger number is a port, or a slip."""
 
@@ -37,12 +38,20 @@ def declared_gpus(pattern: str) -> dict[str, int]:
 
 
 def refusal(*patterns: str) -> str:
-    """Return why ``patterns`` that declare nodes with their GPUs select no hosts; empty if they declare none."""
+    """Return why ``patterns`` that declare nodes with their GPUs select no hosts, or what they lack for that.
+
+    It is empty if they are other patterns.
+    """
     for pattern in patterns:
         parts = [part.strip() for part in split(pattern, ",")]
         if parts and all(_WITH_GPUS.fullmatch(part) and not is_ipv6(part) for part in parts):
             only = "only place and render take nodes with their number of GPUs, because they ask none"
             return f'"{pattern}": {only}; name the hosts alone: {re.sub(":[0-9]+(?=,|$)", "", pattern)}'
+        if match := next(filter(None, map(_WITH_A_WORD.fullmatch, parts)), None):
+            return (
+                f'"{pattern}" is a pattern only with an inventory (-i FILE), and "{match[2]}" is not a number of GPUs;'
+                f" expected {match[1]}:8"
+            )
     return ""
 
 

@@ -118,9 +118,11 @@ def unfold(text: str, where: Where) -> Iterable[str]:
     if "[" not in text or ":" in text:
         return expand(text, where)
     too_many = any(int(end) - int(begin) >= MOST_HOSTS for begin, end in _FOLDED.findall(text))
+    if reversed_range := next((f"{begin}-{end}" for begin, end in _FOLDED.findall(text) if int(begin) > int(end)), ""):
+        raise DocumentError(where, f'"{text}" is not a node set: {reversed_range} ends below its beginning')
     try:
         nodes: Collection[str] = () if too_many else NodeSet(text, resolver=RESOLVER_NOGROUP)
-    except (NodeSetException, ValueError) as error:  # ValueError: a range that ends below its beginning
+    except (NodeSetException, ValueError) as error:
         raise DocumentError(where, f'"{text}" is not a node set: {error}') from error
     if too_many or len(nodes) > MOST_HOSTS:
         raise DocumentError(where, f'"{text}" contains more than {MOST_HOSTS} hosts')

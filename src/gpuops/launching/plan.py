@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.resources
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gpuops.document import parse_json, read_text
-from gpuops.errors import InputError, TemplateError
+from gpuops.errors import TemplateError
 from gpuops.launching.scripts.reading import read_script
 from gpuops.placement import Placement
 from gpuops.render.job import Job
@@ -144,17 +143,10 @@ def interpreted(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def plan_of(placement: Placement, job: Job, folder: str, environment: Mapping[str, str]) -> JobPlan:
-    """Return the plan of a job without launch files: gpuops starts every rank of ``placement`` itself.
-
-    MASTER_ADDR and MASTER_PORT of ``environment`` are the rendezvous, in place of the first node and the job's port.
-    """
+    """Return the plan of a job without launch files: gpuops starts every rank of ``placement`` itself."""
     document = seats_document(DIRECT, placement, job, "")
     settings = {**{variable.name: variable.value for variable in job.env}, **environment}
-    plan = _plan(document, {}, folder, (job.script, *job.args), settings)
-    port = settings.get("MASTER_PORT", str(plan.port))
-    if not re.fullmatch("[1-9][0-9]{0,4}", port):
-        raise InputError(f'MASTER_PORT is "{port}", expected a port number')
-    return replace(plan, master=settings.get("MASTER_ADDR", plan.master), port=int(port))
+    return _plan(document, {}, folder, (job.script, *job.args), settings)
 
 
 def read_plan(launch: Path, folder: str, environment: Mapping[str, str]) -> JobPlan:

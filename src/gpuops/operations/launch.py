@@ -12,7 +12,7 @@ from gpuops.errors import LayoutError, TemplateError
 from gpuops.layout import ModelSpec, read_model, rule_violations
 from gpuops.operations.place import object_to
 from gpuops.placement import Placement, largest_domain
-from gpuops.render import Job, Launch, environment_of, launch_for, own_port
+from gpuops.render import Job, Launch, environment_of, launch_for, own_port, script_of
 from gpuops.requests import RenderRequest
 from gpuops.workspace import Workspace
 
@@ -26,7 +26,7 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
     general = set(rule_violations(placement.layout, gpus_per_domain=gpus))  # already reported when it was placed
     violations = rule_violations(placement.layout, gpus_per_domain=gpus, engine=target.engine, model=model)
     object_to(work, [violation for violation in violations if violation not in general], force=request.force)
-    script, *arguments = request.command or ("train.py",)
+    script, *arguments = script_of(request.command or ("train.py",))
     environment = environment_of(placement, target.engine)
     port = request.port or target.port or own_port(request.name, placement)
     job = Job(

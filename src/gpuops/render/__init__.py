@@ -7,7 +7,7 @@ own target hides the built-in one of the same name.
 from __future__ import annotations
 
 from gpuops.render.checking import lint
-from gpuops.render.job import Env, Job, environment_of, own_port, port_of
+from gpuops.render.job import Env, Job, environment_of, own_port, port_of, script_of
 from gpuops.render.launch import Launch, launch_for
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.target import Target, abridged, find_target, targets
@@ -28,6 +28,7 @@ __all__ = [
     "port_of",
     "read_existing",
     "render",
+    "script_of",
     "start_command",
     "targets",
     "write",

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
+import shlex
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuops.document import Where
 from gpuops.errors import TemplateError
+from gpuops.inventory.names import check_host
 from gpuops.layout import Engine
 from gpuops.placement import Meeting, NodeShape, Placement
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _QUEUE = re.compile(r"[\w.@-]*", re.ASCII)
 _MOUNT = re.compile(r"/[^\s:,]*:/[^\s:,]*")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_SHELLS = frozenset("sh bash dash zsh".split())
+_LAUNCHERS = frozenset(
+    "torchrun torch.distributed.run torch.distributed.launch deepspeed accelerate accelerate-launch mpirun mpiexec srun"
+    " sbatch".split()
+)
 _FIRST_PORT, _PORTS = 20_000, 8_000
 """The ports of jobs: above those of most services, and below NCCL's own (28028) and the kernel's ephemeral ones."""
 
@@ -57,7 +66,8 @@ class Job:
     and ``time_seconds`` its time limit for the job (0: none).
 
     Raise `TemplateError` for a name, a script or an image that is not one printable line: they appear in comments and
-    file names. Raise it for a mount that a launcher would split elsewhere.
+    file names. Raise it for a mount that a launcher would split elsewhere, and `DocumentError` for
+    a master that is neither a host name nor an address.
     """
 
     script: str = "train.py"
@@ -75,11 +85,35 @@ class Job:
         for what, text in (("name", self.name), ("script", self.script), ("image", self.image)):
             if not text.isprintable():
                 raise TemplateError(f"the job's {what} must be one line of printable text, found {text!r}")
+        if self.master:
+            check_host(self.master, Where("--master"))
         if not _QUEUE.fullmatch(self.queue):
             raise TemplateError(f"a queue must be one word, such as batch, found {self.queue!r}")
         for mount in self.mounts:
             if not _MOUNT.fullmatch(mount):
                 raise TemplateError(f"a mount must be two full paths, such as /data:/data, found {mount!r}")
+
+
+def script_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the script with its arguments, without the ``python3`` before it: launch files start it themselves.
+
+    Raise `TemplateError` for a shell script, and for a launcher, because the target is one.
+    """
+    words = list(command)
+    if words and _PYTHON.fullmatch(words[0].rpartition("/")[2]):
+        words = words[2:] if words[1:2] == ["-u"] else words[1:]
+    name = words[0].rpartition("/")[2] if words else ""
+    launcher = words[1] if words[:1] == ["-m"] and len(words) > 1 else name
+    if launcher in _LAUNCHERS:
+        raise TemplateError(
+            f"the launch target starts {launcher} or its like itself; name only the script: -- train.py"
+        )
+    if not words or name in _SHELLS or name.endswith((".sh", ".bash")):
+        raise TemplateError(
+            f"{shlex.join(command)} starts no Python script, as launch targets do; name one: -- train.py,"
+            " or start it with gpuops launch --layout"
+        )
+    return tuple(words)
 
 
 def time_of(job: Job) -> str:

@@ -86,6 +86,8 @@ def _inside(folder: Path, files: Sequence[Rendered]) -> list[Path]:
     root, parents = folder.resolve(), {path.parent for path in paths}
     outside = {parent for parent in parents if not parent.resolve().is_relative_to(root)}  # far fewer than files
     for file, path in zip(files, paths, strict=True):
-        if path.parent in outside or path.name == ".." or path.is_symlink() or PurePosixPath(file.path).is_absolute():
+        if path.is_symlink():
+            raise OutputError(f"{path}: a symbolic link, which gpuops does not follow; delete it")
+        if path.parent in outside or path.name == ".." or PurePosixPath(file.path).is_absolute():
             raise OutputError(f"{file.path}: a launch file must be inside {folder}")
     return paths

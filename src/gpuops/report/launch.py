@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuops.render import Launch
-from gpuops.report.page import Page, clean, fold
+from gpuops.report.page import Page, clean, fold, wrap
 
 
 def to_json(launches: Mapping[Path, Launch]) -> str:
@@ -17,10 +17,16 @@ def to_json(launches: Mapping[Path, Launch]) -> str:
     return json.dumps({"schema": "gpuops.launches/1", "launches": documents}, indent=1)
 
 
-def checked(inspected: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Iterator[str]:
-    """Yield what is wrong in the folders of launches, then what was not checked; see `Launch.inspect`."""
-    yield from map(clean, [line for complaints, _ in inspected for line in complaints] or ["no problems"])
-    yield from (f"not checked: {clean(line)}" for _, unchecked in inspected for line in unchecked)
+def checked(inspected: Sequence[tuple[Sequence[str], Sequence[str]]], page: Page | None = None) -> Iterator[str]:
+    """Yield what is wrong in the folders of launches, then what was not checked; see `Launch.inspect`.
+
+    Each is on one line, which programs can read; on a ``page`` it is wrapped.
+    """
+    told = [line for complaints, _ in inspected for line in complaints] or ["no problems"]
+    told += [f"not checked: {line}" for _, unchecked in inspected for line in unchecked]
+    for line in map(clean, told):
+        first, *more = wrap(line, page.width - 2) if page else [line]
+        yield from (first, *(f"  {each}" for each in more))
 
 
 def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> Iterator[str]:

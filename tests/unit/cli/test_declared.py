@@ -11,9 +11,11 @@ from click.testing import CliRunner
 
 from gpuops.cli.place import command as place
 from gpuops.cli.render import command as render
-from gpuops.errors import DocumentError, LayoutError, PatternError
+from gpuops.errors import DocumentError, LayoutError, PatternError, TemplateError
 from gpuops.inventory.declared import declared_gpus
 from gpuops.render import port_of
+from gpuops.report.launch import checked
+from gpuops.report.page import Page
 
 PRINTS_ITS_WORDS = """#!/bin/bash
 printf '%s\\n' "$CUDA_VISIBLE_DEVICES" "$@"
@@ -148,3 +150,60 @@ def test_what_is_no_name_is_refused(pattern):
 def test_declared_nodes_exclude_saved_facts_and_this_machine():
     for words in (("--from", "facts"), ("--local",)):
         assert "excludes --from and --local" in run(place, *words, "gpu01:8").output
+
+
+@pytest.mark.parametrize("before", [("python3",), ("python",), ("/opt/venv/bin/python3.12", "-u"), ()])
+def test_python_before_the_script_is_left_to_the_launcher(nowhere, before):
+    assert run(render, "-t", "torchrun", "h[1-3]:8", "--", *before, "train.py", "--lr", "1").exit_code == 0
+    script = (nowhere / "launch" / "static-h1.sh").read_text()
+    assert script.endswith("\\\n  train.py --lr 1\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("torchrun", "train.py"), "the launch target starts torchrun or its like itself; name only the script"),
+        (("python3", "-m", "torch.distributed.run", "a.py"), "the launch target starts torch.distributed.run or"),
+        (("/usr/bin/deepspeed", "train.py"), "the launch target starts deepspeed or its like itself"),
+        (
+            ("./run.sh", "x y"),
+            "./run.sh 'x y' starts no Python script, as launch targets do; name one: -- train.py, or",
+        ),
+        (("bash", "run"), "bash run starts no Python script"),
+        (("python3",), "python3 starts no Python script"),
+    ],
+)
+def test_a_command_that_no_launcher_can_start_is_refused(nowhere, words, why):
+    error = run(render, "-t", "torchrun", "h[1-3]:8", "--", *words).exception
+    assert isinstance(error, TemplateError)
+    assert why in str(error)
+    assert not (nowhere / "launch").exists()
+
+
+def test_a_module_is_started_as_one(nowhere):
+    run(render, "-t", "torchrun", "h[1-3]:8", "--", "python3", "-m", "my.train", "--lr", "1")
+    assert (nowhere / "launch" / "static-h1.sh").read_text().endswith("\\\n  -m my.train --lr 1\n")
+
+
+def test_a_master_that_is_no_host_is_refused(nowhere):
+    error = run(render, "-t", "torchrun", "h[1-3]:8", "--master", "x y;z").exception
+    assert isinstance(error, DocumentError)
+    assert str(error).startswith("--master: host name 'x y;z' contains ' '; use letters, digits")
+    assert run(render, "-t", "torchrun", "h[1-3]:8", "--master", "fd00::7").exit_code == 0
+
+
+@pytest.mark.parametrize(("pattern", "word"), [("h[1-4]:x", "x"), ("h[1-4]:", ""), ("h1:eight,h2:8", "eight")])
+def test_a_word_for_the_number_of_gpus_is_named(nowhere, pattern, word):
+    error = run(render, "-t", "torchrun", pattern).exception
+    assert isinstance(error, PatternError)
+    expected = "lacks its number of GPUs" if "," in pattern else f'"{word}" is not a number of GPUs; expected h[1-4]:8'
+    assert expected in str(error)
+
+
+def test_lines_of_a_check_are_wrapped_on_a_page_alone():
+    line = "w/job.sbatch:4: " + "found --nodes=3, but gpuops renders --nodes=4 " * 3
+    assert [*checked([([line], [line])])] == [line, f"not checked: {line}"]
+    told = [*checked([([line], [line])], Page(80))]
+    assert max(map(len, told)) <= 80
+    assert [each[:2] for each in told if each.startswith(("w/", "no"))] == ["w/", "no"]
+    assert [*checked([([], [])], Page(80))] == ["no problems"]

@@ -79,6 +79,7 @@ WRONG = {
     "gpu[5:1]": "range [5:1] is empty",
     "gpu[1-": '"gpu[1-" is not a node set',
     "gpu[x]": '"gpu[x]" is not a node set',
+    "gpu[3-1]": '"gpu[3-1]" is not a node set: 3-1 ends below its beginning',
     "h100[9]": '"h100[9]" is out of range: group h100 has 6 hosts, numbered from 0',
     "rack1:&rack2": 'pattern "rack1:&rack2" selects no hosts',
     "ungrouped": 'pattern "ungrouped" selects no hosts',

@@ -9,6 +9,7 @@ from gpuops.operations.jobs import launch_command
 from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.render.job import Job
 from gpuops.render.seats import SEATS_FILE
+from gpuops.requests import LaunchRequest
 
 
 def write_launch(folder, **changes):
@@ -67,15 +68,20 @@ def test_a_python_script_alone_is_run_by_python():
     assert interpreted(("./tool", "train.py")) == ("./tool", "train.py")
 
 
-def test_environment_may_name_the_rendezvous():
+def test_the_job_names_the_rendezvous():
     gpus = tuple(GpuShape(index, f"GPU-{index}", f"0000:0{index}:00.0", 0, None, 0) for index in range(2))
     shape = NodeShape("n1", "10.0.0.1", gpus, (), None, "n1")
     job_placement = place(parse_layout("dp=2"), [shape])
-    plan = plan_of(job_placement, Job("train.py"), "/srv", {"MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "29600"})
+    plan = plan_of(job_placement, Job("train.py", master="10.0.0.7", port=29600), "/srv", {})
     assert (plan.master, plan.port) == ("10.0.0.7", 29600)
     (process, *_) = plan.message(plan.nodes[0], 1.0)["processes"]
     assert process["environment"]["MASTER_ADDR"] == "10.0.0.7"
     assert process["environment"]["MASTER_PORT"] == "29600"
     assert launch_command(plan).with_rendezvous("n1", 1) == "--master n1 --port 1"
-    with pytest.raises(InputError, match='MASTER_PORT is "x", expected a port number'):
-        plan_of(job_placement, Job("train.py"), "/srv", {"MASTER_PORT": "x"})
+
+
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
+def test_variables_that_the_launcher_sets_are_refused(tmp_path, name):
+    with pytest.raises(InputError, match=f"{name}: the launcher sets it on every rank, whatever the environment is"):
+        LaunchRequest(tmp_path, environment={"A": "1", name: "3"})
+    assert LaunchRequest(tmp_path, environment={"NCCL_DEBUG": "INFO"}).environment

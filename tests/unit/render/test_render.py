@@ -252,7 +252,7 @@ def test_a_link_at_the_target_is_not_followed(tmp_path, victim):
     (tmp_path / "in").mkdir()
     (tmp_path / victim).write_text("old")
     (tmp_path / "in" / "a").symlink_to(tmp_path / victim)
-    with pytest.raises(OutputError):
+    with pytest.raises(OutputError, match="in/a: a symbolic link, which gpuops does not follow; delete it"):
         write([Rendered("a", 0o644, "x")], tmp_path / "in", force=True)
     assert (tmp_path / victim).read_text() == "old"
 
