@@ -3,10 +3,12 @@
 import datetime as dt
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.probes.host.bmc import (
+    NO_INPUT,
     BmcEvent,
     BmcPresence,
     EventLog,
@@ -66,12 +68,15 @@ def bmc(
     processor warns even then, because it ended the previous boot. If ipmitool's list is incomplete, its rows are judged
     and the rest is unknown. A finding that depends on missing rows (redundancy, a deasserted event) then only warns.
     Virtual machines and nodes without a BMC are skipped. So are nodes whose BMC lists its parts over Redfish, because
-    the check redfish judges the same sensors. Source: IPMI 2.0, table 42-3 (power supply, redundancy; sensor type 07h,
-    processor: IERR, thermal trip); facebookresearch/gcm, check_ipmitool.py (the events); our own figure: a day of
-    tolerance for the BMC's clock and time zone.
+    the check redfish judges the same sensors; only a bad power supply that Redfish calls good warns. Source: IPMI 2.0,
+    table 42-3 (power supply, redundancy; sensor type 07h, processor: IERR, thermal trip); facebookresearch/gcm,
+    check_ipmitool.py (the events); our own figure: a day of tolerance for the BMC's clock and time zone.
     """
     if not isinstance(over_redfish, Unknown) and over_redfish.has_parts:
         yield NotApplicable("the BMC answers over Redfish, so the check redfish judges it")
+        if over_redfish.has_good_supplies and not isinstance(sensors, Unknown):
+            rows = [row for row in sensors if isinstance(row, Sensor)]
+            yield from map(_contradicting, _supplies(rows, are_all=False))
         return
     guest = not isinstance(machine, Unknown) and machine.virtual
     if not presence.device:
@@ -96,6 +101,12 @@ def bmc(
         yield Finding(message, expected="false", found="true", part="bmc", severity="warn", code="full", fix=_SAVE)
 
 
+def _contradicting(finding: Finding) -> Finding:
+    """Return what ipmitool says of a supply, though the same BMC says over Redfish that all of them are well."""
+    message = f"{finding.message}; over Redfish, the BMC reports that all its power supplies are well"
+    return replace(finding, message=message, severity="warn")
+
+
 def _supplies(sensors: Sequence[Sensor], *, are_all: bool) -> Iterator[Finding]:
     present = [s for s in sensors if "Presence detected" in s.reading or any(w in s.reading for w in _NO_SUPPLY)]
     bad = {s.name: s for s in present if any(word in s.reading for word in _NO_SUPPLY)}
@@ -110,7 +121,8 @@ def _supplies(sensors: Sequence[Sensor], *, are_all: bool) -> Iterator[Finding]:
         tail = f"; {redundancy.name}: {redundancy.reading}" if redundancy else ""
         message = f"power supply {sensor.name}: {what}{tail}"
         fails = redundancy is not None or (alone and sensor.name in bad)
-        yield _finding(sensor, message, "Presence detected", "supply", fails=fails)
+        told = _finding(sensor, message, "Presence detected", "supply", fails=fails)
+        yield replace(told, fix=NO_INPUT) if "AC lost" in sensor.reading else told
     if redundancy is not None and not bad and not absent:
         yield _finding(redundancy, f"{redundancy.name}: {redundancy.reading}", "Fully Redundant", "supply", fails=False)
 

@@ -12,7 +12,12 @@ from gpuops.probes.nvidia.fabric_manager import fabric_manager as probe
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _UNIT = "nvidia-fabricmanager"
+_FEWEST = 3
+"""GPUs that do not join the fabric alike have a common cause; a choice."""
 _RACK = "inspect the NVLink switches of the rack and the fabric manager that runs on them; its nodes do not run one"
+_REJOIN_ALL = (
+    "see the log of the fabric manager, then reset all GPUs together; if it stays, have the baseboard inspected"
+)
 _REJOIN = "drain the node and reset GPU {0}; if it stays, have the NVSwitch and its links inspected"
 
 
@@ -47,11 +52,12 @@ def fabric_manager(
     """
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)
-    fabric = [*_without_state(listed, profile.get("nvlink.domain_gpus")), *_judge_fabric(in_fabric)]
+    domain_gpus = profile.get("nvlink.domain_gpus")
+    fabric = [*_without_state(listed, domain_gpus), *_judge_fabric(in_fabric, is_rack=bool(domain_gpus))]
     if not profile.get("nvswitch"):
         if not (fabric or in_fabric):
             yield NotApplicable("the machine is not known to have NVSwitches")
-        yield from map(_of_rack, fabric) if profile.get("nvlink.domain_gpus") else fabric
+        yield from map(_of_rack, fabric) if domain_gpus else fabric
         return
     unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd does not report {_UNIT}"))
     if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):
@@ -101,8 +107,13 @@ def _without_state(listed: tuple[Gpu, ...], domain_gpus: int | None) -> Iterator
             yield Unknown(f"{gpu.label} does not report its state in the NVLink fabric")
 
 
-def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
+def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...], *, is_rack: bool) -> Iterator[Finding]:
     yield from _apart(gpus_in_fabric)
+    if len(gpus_in_fabric) >= _FEWEST and (alike := _alike(gpus_in_fabric)):
+        fix = "" if is_rack else _REJOIN_ALL
+        message = f"fabric: {alike} on all {len(gpus_in_fabric)} GPUs"
+        yield Finding(message, expected="Completed, Success, Healthy", found=alike, fix=fix)
+        return
     for gpu in gpus_in_fabric:
         faults = _faults(gpu)
         if gpu.fabric_recovering or (not faults and gpu.fabric_access_recovering):
@@ -114,6 +125,13 @@ def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
             fix = _REJOIN.format(gpu.index) if gpu.fabric_state == "Completed" else ""
             expected = "Completed, Success, Healthy"
             yield Finding(f"fabric: {told}", expected=expected, found=told, fix=fix, part=gpu.part)
+
+
+def _alike(gpus_in_fabric: tuple[Gpu, ...]) -> str:
+    """Return what is wrong with all of the node's GPUs alike, which has one cause; empty if they differ."""
+    told = {"; ".join(_faults(gpu)) for gpu in gpus_in_fabric}
+    is_recovering = any(gpu.fabric_recovering or gpu.fabric_access_recovering for gpu in gpus_in_fabric)
+    return told.pop() if len(told) == 1 and not is_recovering else ""
 
 
 def _apart(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ _BANK = re.compile(r"Bank \d+: ([\da-f]{16})\b", re.ASCII)
 _UNCORRECTED = 1 << 61
 _WORDS = re.compile(r"Uncorrected|Machine Check Exception|event severity: (?:fatal|recoverable)", re.ASCII)
 _REPLACE = "reseat the DIMM; if it comes back, replace it"
+_ON_DIMM = re.compile(r"EDAC MC(\d+): \d+ UE .* on (\S+)", re.ASCII)
 _INSPECT = "read the BMC's event log; if it comes back, have the processor, its board and its memory inspected"
 
 
@@ -38,7 +39,7 @@ def memory_errors(
     Manual, volume 3, machine-check architecture (bit 61 of the status: not corrected).
     """
     days = 1.0 if isinstance(seconds, Unknown) else max(1.0, seconds / _DAY_SECONDS)
-    counted = [] if isinstance(counts, Unknown) else [*_of_dimms(counts, days), *_of_controllers(counts)]
+    counted = [] if isinstance(counts, Unknown) else [*_of_dimms(counts, days), *_of_controllers(counts, log)]
     yield from counted
     is_known = any(finding.code == "uncorrected" for finding in counted)
     if not isinstance(log, Unknown) and not is_known:
@@ -73,13 +74,17 @@ def _of_dimms(counts: Edac, days: float) -> Iterator[Finding]:
             )
 
 
-def _of_controllers(counts: Edac) -> Iterator[Finding]:
-    """Yield the uncorrected errors of controllers that no DIMM accounts for."""
+def _of_controllers(counts: Edac, log: KernelLog | Unknown) -> Iterator[Finding]:
+    """Yield the uncorrected errors of controllers that no DIMM's count accounts for; the log may name the DIMM."""
+    messages = () if isinstance(log, Unknown) else log.of_kind("edac")
+    named = {f"mc{match[1]}": match[2] for message in messages if (match := _ON_DIMM.search(message.text))}
     for name, (_, uncorrected) in (counts.controllers or {}).items():
         own: list[Dimm] = [dimm for dimm in counts.dimms if dimm.controller == name]
         if uncorrected and not any(dimm.uncorrected for dimm in own):
-            message = f"{_errors(uncorrected)} since boot, on no known DIMM"
-            yield Finding(message, expected=0, found=uncorrected, part=name, fix=_INSPECT, code="uncorrected")
+            label = named.get(name, "")
+            message = f"{_errors(uncorrected)} since boot{'' if label else ', on no known DIMM'}"
+            part, fix = (PartName(label, f"DIMM {label}"), "") if label else (PartName(name), _INSPECT)
+            yield Finding(message, expected=0, found=uncorrected, part=part, fix=fix, code="uncorrected")
 
 
 def _errors(count: int) -> str:

@@ -18,9 +18,9 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """SRAM Threshold Exceeded and Unrepairable Memory must be No; older drivers and cards without ECC lack both.
 
-    If a card does not report the threshold, its uncorrectable SRAM errors count: one over its life warns, more than 4
-    fail. A card that retires pages instead of remapping rows must be returned from 63 retired pages on; more than 15
-    for double-bit errors warn.
+    Below the threshold, uncorrectable SRAM errors are information. If a card does not report the threshold, they count:
+    one over its life warns, more than 4 fail. A card that retires pages instead of remapping rows must be returned from
+    63 retired pages on; more than 15 for double-bit errors warn.
 
     Source: NVIDIA NVML API reference, nvmlEccSramErrorStatus_v1_t (bThresholdExceeded: the error threshold of the field
     diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic); NVIDIA Dynamic Page
@@ -34,7 +34,7 @@ def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Fi
     if not reporting and not retiring and not counting:
         yield NotApplicable("nvidia-smi reports no threshold of SRAM errors here")
     yield from (finding for gpu in gpus for finding in _retired(gpu))
-    yield from (finding for gpu in gpus if gpu.sram_threshold_exceeded is None for finding in _sram(gpu))
+    yield from (finding for gpu in gpus if not gpu.sram_threshold_exceeded for finding in _sram(gpu))
     for gpu in gpus:
         fix = f"take the node out of use, run NVIDIA's field diagnostic on GPU {gpu.index}, and replace it"
         if gpu.unrepairable_memory:
@@ -51,8 +51,11 @@ _MAX_PAGES, _MAX_DOUBLE_BIT, _MAX_SRAM = 63, 15, 4
 
 def _sram(gpu: Gpu) -> Iterator[Finding]:
     count = gpu.sram_uncorrected_aggregate or 0
-    if count:
-        plural = "errors" if count > 1 else "error"
+    plural = "errors" if count > 1 else "error"
+    if count and gpu.sram_threshold_exceeded is False:
+        message = f"{count} uncorrectable SRAM {plural} over its life, which NVIDIA tolerates"
+        yield Finding(message, fix="nothing to do", part=gpu.part, severity="info")
+    elif count:
         message = f"{count} uncorrectable SRAM {plural} over its life, and the driver does not know the threshold"
         fix = (
             f"run NVIDIA's field diagnostic on GPU {gpu.index}{'' if count > _MAX_SRAM else ' in the next maintenance'}"

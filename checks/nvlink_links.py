@@ -10,6 +10,7 @@ _ROUNDING = 0.99
 """nvidia-smi prints 26.562 for 26.5625 GB/s: rates within one percent count as equal."""
 
 _FEWEST = 3
+_BRIDGE = "reseat or replace the NVLink bridge"
 _FIX_OF_ALL = (
     "look at the NVSwitches (lspci) and the log of nvidia-fabricmanager first; then reset all GPUs of the baseboard "
     "together; if that does not help, have the baseboard replaced"
@@ -71,6 +72,8 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile, *, is_counted: bool) -> Ite
     down = ", ".join(str(link.index) for link in of.links if link.index not in rates)
     reset = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle"
     fix = f"{reset}; if that does not help, {_hardware(gpu, profile)}"
+    if not rates and _hardware(gpu, profile) == _BRIDGE:  # one seat holds all of them
+        fix = f"{_BRIDGE}; if it is well, {reset}"
     if is_counted and len(rates) < expected and (down or not of.unread):
         which = f" (down: {down})" if down else ""
         message = f"{len(rates)} of {expected} NVLinks are up{which}"
@@ -87,4 +90,4 @@ def _hardware(gpu: Gpu, profile: Profile) -> str:
     if profile.get("nvlink.domain_gpus"):
         return "reseat the compute tray, then have the rack's NVLink cable cartridge and NVLink switch tray inspected"
     is_on_board = profile.get("nvswitch") or "SXM" in (gpu.name or "")
-    return f"reseat or replace {'the baseboard' if is_on_board else 'the NVLink bridge'}"
+    return "reseat or replace the baseboard" if is_on_board else _BRIDGE

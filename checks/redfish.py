@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
-from gpuops.probes.host.bmc import booted_at, event_severity, kind_of
+from gpuops.probes.host.bmc import NO_INPUT, booted_at, event_severity, kind_of
 from gpuops.probes.host.clock import Clock, clock
 from gpuops.probes.host.redfish import (
     HardwarePart,
@@ -157,7 +157,10 @@ def _finding(part: HardwarePart, message: str, *, fails: bool, code: str = "") -
     found = " ".join(filter(None, (part.state, part.health, part.line_input))) or "no status"
     chassis = "".join(part.id.split("/")[4:5])
     name = PartName(part.name, f"{part.name} (BMC, chassis {chassis})")
-    return Finding(message, expected="Enabled OK", found=found, part=name, severity=severity, code=code or part.kind)
+    fix = NO_INPUT if part.line_input == "LossOfInput" else ""
+    return Finding(
+        message, expected="Enabled OK", found=found, fix=fix, part=name, severity=severity, code=code or part.kind
+    )
 
 
 def _standing(entries: Sequence[RedfishEntry]) -> list[RedfishEntry]:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
+_BRAKE = "hw_power_brake_slowdown"
 _FIXES = {
     "hw_thermal_slowdown": "check fans, airflow and inlet temperature; if its neighbours are cool, return the card",
-    "hw_power_brake_slowdown": "check power supplies and the rack's power budget; the signal is external to the GPU",
+    _BRAKE: "check power supplies and the rack's power budget; the signal is external to the GPU",
     "hw_slowdown": "check the power supplies and the cooling; if both are normal, return the card",
     "sw_thermal_slowdown": "check fans, airflow and inlet temperature",
 }
@@ -28,7 +29,13 @@ def throttle(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unk
 
     Source: NVIDIA NVML API reference, clocks event reasons. The software thermal slowdown is only a warning, because
     the driver uses it to stay below the limit (leptonai/gpud, hw-slowdown component, fails for hardware reasons only).
+    A power brake on all GPUs is one finding on the node, because the signal comes from outside of them.
     """
+    braked = [gpu for gpu in gpus if _BRAKE in (gpu.throttle_reasons or ())]
+    if len(braked) == len(gpus) > 1:
+        message = f"a power brake lowers the clocks of all {len(gpus)} GPUs"
+        yield Finding(message, expected="none", found=_BRAKE, fix=_FIXES[_BRAKE])
+        return
     for gpu in gpus:
         if gpu.throttle_reasons is None:
             yield Unknown(f"{gpu.label} does not report why its clocks are lowered")

@@ -13,7 +13,7 @@ from gpuops.probes.nvidia.driver import Driver, driver
 from gpuops.probes.nvidia.gpus import Gpu, gpus, known_gpus, part_at
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
 from gpuops.probes.nvidia.nvlink_xids import CODES, decode_registers, link_of
-from gpuops.probes.nvidia.xid import ACTIONS, APPLICATION, Action, XidMeaning, meaning_of
+from gpuops.probes.nvidia.xid import ACTIONS, APPLICATION, RESEAT, Action, XidMeaning, meaning_of
 
 _Severity = Literal["info", "warn", "reset", "reboot", "isolate"]
 _LADDER: tuple[_Severity, ...] = ("info", "warn", "reset", "reboot", "isolate")
@@ -28,6 +28,8 @@ _SEVERITIES: dict[Action, _Severity] = {
 _NVLINK = (149, 150, 144, 145, 146, 147, 148, 155, 74)
 """The Xids of a faulty NVLink, those first that are nearest to the cause."""
 _RECOVERY, _OFF_THE_BUS = 154, 79
+_COUNTED = (48, 95)
+"""The Xids of errors that the GPU's counters show, too."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ _SETTLED = {
     95: _Settled(_NO_ERRORS, "nothing to do now; if it comes back, replace the card"),
     154: _Settled("the GPU asks for nothing now", "nothing to do"),
 }
+_UNCOUNTED = _Settled(
+    "no counter of the GPU shows it", "reset the GPU when idle; if it comes back, replace the card", "warn"
+)
 _RECOVERED = _Settled("the GPU has recovered since", "nothing to do now; if it comes back, run a diagnostic")
 _RELOADED = _Settled("the driver was loaded again since", "nothing to do now; if it comes back, run a diagnostic")
 _BACK = _Settled("the driver was loaded again since, and the GPU answers", "if it repeats, return the card", "warn")
@@ -143,7 +148,10 @@ def _entry(
     own_links = links.get(gpu.index) if gpu else None
     if events[-1].code == 74 and meaning.action == "monitor" and own_links and not _are_up(events, own_links):
         meaning = replace(meaning, action="reset", advice=meaning_of(74).advice)
-    return _Entry(events, meaning, gpu, _settled(events, meaning.action, gpu, own_links, log, answering))
+    settled = _settled(events, meaning.action, gpu, own_links, log, answering)
+    if settled is _SETTLED[74] and (registers := decode_registers(events[-1].text)):
+        settled = replace(settled, fix=RESEAT if registers[1] == "reseat" else meaning.advice)
+    return _Entry(events, meaning, gpu, settled)
 
 
 def _gravest(events: list[Xid]) -> XidMeaning:
@@ -234,7 +242,8 @@ def _settled(
 ) -> _Settled | None:
     """Return what shows that the action was taken: the present state of the GPU, or later lines of the log."""
     last = events[-1]
-    if gpu is not None and _is_settled(events, gpu, links):
+    is_settled = gpu is not None and _is_settled(events, gpu, links)
+    if is_settled and (last.code not in _COUNTED or _has_witness(gpu)):
         return _SETTLED[last.code]
     asks = gpu.recovery_action if gpu else None
     if (
@@ -249,8 +258,16 @@ def _settled(
     if any(_is_recovery(later, last.line) for later in own) and action != "isolate":
         return _RECOVERED
     if not _is_loaded_again(log, last.line) or last.address not in answering:
-        return None
+        return _UNCOUNTED if is_settled else None
     return _RELOADED if action == "reset" else _BACK
+
+
+def _has_witness(gpu: Gpu | None) -> bool:
+    """Return True if a GPU without uncorrected errors since its reset counted some before, or says that it is well.
+
+    A GPU whose system processor stopped counts nothing any more, so that its zeros show nothing.
+    """
+    return gpu is not None and (bool(gpu.ecc_uncorrected_aggregate) or gpu.recovery_action == "None")
 
 
 def _is_recovery(event: Xid, line: int) -> bool:
@@ -304,14 +321,18 @@ def _are_up(events: list[Xid], links: GpuLinks) -> bool:
 def _uninitialized(
     log: KernelLog, gpus: dict[str, Gpu], answering: frozenset[str], failing: set[str]
 ) -> Iterator[Finding]:
-    """Yield the GPUs that the driver could not initialize, unless they answer now or have an Xid.
+    """Yield the GPUs that the driver could not initialize, unless they have an Xid; information if they answer now.
 
     If none answers, those that failed alike are one finding on the node: they have one cause.
     """
     by_words: dict[str, list[str]] = {}
-    for address, message in {_address(message): message for message in log.of_kind("init-failed")}.items():
-        if address not in answering | failing:
-            by_words.setdefault(message.text[message.text.index("RmInitAdapter") :], []).append(address)
+    for address, failed in {_address(message): message for message in log.of_kind("init-failed")}.items():
+        if address in answering - failing:
+            message = "the driver could not initialize it; it answers now"
+            fix = "nothing to do now; if it comes back, have the GPU and its power cables inspected"
+            yield Finding(message, fix=fix, part=part_at(address, gpus), severity="info", code="init-failed")
+        elif address not in failing:
+            by_words.setdefault(failed.text[failed.text.index("RmInitAdapter") :], []).append(address)
     for words, addresses in by_words.items():
         parts = [part_at(address, gpus) for address in sorted(addresses)]
         if len(parts) > 1 and not answering:

@@ -15,6 +15,9 @@ from gpuops.transport import known_hosts, settings, ssh
 from gpuops.transport.connections import Connections
 
 CI = os.environ.get("GPUOPS_CI") == "1"
+DAY = os.environ.get("GPUOPS_EVERY_OTHER_DAY", "")
+"""The day of the year, on a machine that is too slow for all tests in an hour: every second file of the long ones runs,
+the others the next day."""
 hypothesis.settings.register_profile(
     "gpuops",
     deadline=None,  # a busy machine is not a fault
@@ -22,6 +25,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("gpuops")
+REAL = pathlib.Path(__file__).parent / "real"
+LONG = ("long", "sampled")
 # Ends the labs of a test run that was killed: their hosts go once the files of a lab do.
 SWEEPER = """
 import pathlib, sys
@@ -75,6 +80,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason=f"only root can {item.get_closest_marker('root').args[0]}"))
     if not CI and not config.option.markexpr:
         leave_out(config, items)
+    if DAY:
+        leave_for_tomorrow(config, items, int(DAY))
 
 
 def leave_out(config, items):
@@ -90,6 +97,15 @@ def leave_out(config, items):
         (left_out if (is_long or is_spare) and item.path not in asked else chosen).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
+
+
+def leave_for_tomorrow(config, items, day):
+    """Leave out every second file of the tests that take long; which ones, the day decides."""
+    long = [item for item in items if REAL in item.path.parents or any(map(item.get_closest_marker, LONG))]
+    left = set(sorted({item.path for item in long})[day % 2 :: 2])
+    left_out = [item for item in long if item.path in left]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ import time
 import pytest
 
 pytestmark = pytest.mark.long  # each starts another pytest
+ENVIRONMENT = {**os.environ, "GPUOPS_EVERY_OTHER_DAY": ""}
 
 TESTS = """
 import pytest
@@ -31,7 +32,7 @@ def test_a_skip_fails_where_gpuops_ci_is_set_and_only_there(tmp_path, ci, status
     (tmp_path / "test_some.py").write_text(TESTS)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     ended = subprocess.run(
-        words, env={**os.environ, "GPUOPS_CI": ci}, cwd=tmp_path, capture_output=True, text=True, check=False
+        words, env={**ENVIRONMENT, "GPUOPS_CI": ci}, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.returncode == status, ended.stdout
     named = "forbids: test_some.py::test_cannot_run: Skipped: no such server here" in ended.stdout
@@ -43,7 +44,7 @@ def test_what_is_optional_may_be_skipped(tmp_path):
     (tmp_path / "test_some.py").write_text("import pytest\ndef test():\n    pytest.skip('optional: no zsh here')\n")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     ended = subprocess.run(
-        words, env={**os.environ, "GPUOPS_CI": "1"}, cwd=tmp_path, capture_output=True, text=True, check=False
+        words, env={**ENVIRONMENT, "GPUOPS_CI": "1"}, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout
 
@@ -69,7 +70,7 @@ def test_sampled_test_runs_every_fifth_case_unless_all_are_wanted(tmp_path, ci, 
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    sampled: many cases\n")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", asked]
     ended = subprocess.run(
-        words, env={**os.environ, "GPUOPS_CI": ci}, cwd=tmp_path, capture_output=True, text=True, check=False
+        words, env={**ENVIRONMENT, "GPUOPS_CI": ci}, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert f"{passed} passed" in ended.stdout
 
@@ -106,6 +107,22 @@ def test_a_module_that_skips_itself_fails_too(tmp_path):
     (tmp_path / "test_some.py").write_text("import pytest\npytest.skip('not here', allow_module_level=True)\n")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     ended = subprocess.run(
-        words, env={**os.environ, "GPUOPS_CI": "1"}, cwd=tmp_path, capture_output=True, text=True, check=False
+        words, env={**ENVIRONMENT, "GPUOPS_CI": "1"}, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.returncode not in (0, 5), ended.stdout
+
+
+def test_every_second_file_of_the_long_tests_runs_each_day(tmp_path):
+    shutil.copy(pathlib.Path(__file__).parents[1] / "conftest.py", tmp_path)
+    (tmp_path / "test_quick.py").write_text("def test_quick():\n    pass\n")
+    for name in "abcd":
+        (tmp_path / f"test_{name}.py").write_text(f"import pytest\n@pytest.mark.long\ndef test_{name}():\n    pass\n")
+    ran = []
+    for day in ("331", "332"):
+        words = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(tmp_path)]
+        env = {**ENVIRONMENT, "GPUOPS_CI": "1", "GPUOPS_EVERY_OTHER_DAY": day}
+        ended = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+        ran.append({name for name in ("a", "b", "c", "d", "quick") if f"::test_{name} PASSED" in ended.stdout})
+    assert ran[0] & ran[1] == {"quick"}
+    assert ran[0] | ran[1] == {"a", "b", "c", "d", "quick"}
+    assert len(ran[0]) == len(ran[1]) == 3

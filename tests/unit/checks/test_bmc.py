@@ -8,6 +8,7 @@ from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.tools.programs import run
 from gpuops.probes.host.bmc import BmcPresence, bmc_event_log, bmc_events, bmc_sensors
 from gpuops.probes.host.clock import Clock
+from gpuops.probes.host.redfish import HardwarePart, RedfishReport
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -180,6 +181,18 @@ def test_a_list_that_ends_early_fails_no_supply_for_rows_that_are_missing(h100):
     assert found(partial) == [("PS2 Status", "warn", "supply")]
     healthy = machine.but(**failing(bmc_sensors, f"{GOOD}\n"))
     assert (healthy.judge("bmc").status, found(healthy)) == ("unknown", [])
+
+
+def test_a_supply_that_redfish_calls_good_only_warns(h100):
+    machine = sensing(h100, GOOD, LOST)
+    (finding,) = machine.judge("bmc").findings
+    assert finding.fix.startswith("look at the power cord")
+    supplies = [HardwarePart("supply", name, name, "Enabled", "OK") for name in ("PS1", "PS2")]
+    (finding,) = machine.but(redfish=RedfishReport(parts=tuple(supplies))).judge("bmc").findings
+    assert (finding.part, finding.severity) == ("PS2 Status", "warn")
+    assert "over Redfish" in finding.message
+    supplies[1] = replace(supplies[1], line_input="LossOfInput")
+    assert machine.but(redfish=RedfishReport(parts=tuple(supplies))).judge("bmc").findings == ()
 
 
 def test_an_event_whose_end_may_be_missing_only_warns(h100):

@@ -45,6 +45,11 @@ class TestDriverLoaded:
         assert only(machine.judge("driver-loaded")).severity == "reboot"
         assert machine.judge_all()["driver-loaded"].status == "fail"
 
+    def test_the_version_that_nvidia_smi_names_is_that_of_the_libraries(self, h100):
+        machine = h100.without_smi("version-mismatch", f"{MISMATCH}\nNVML library version: 550.90")
+        machine = machine.but(smi=replace(machine.values["smi"], driver_version=None))
+        assert "550.90 libraries" in only(machine.judge("driver-loaded")).message
+
     def test_libraries_of_another_version(self, h100):
         machine = h100.but(smi=replace(h100.values["smi"], driver_version="580.95.05"))
         assert "580.95.05 libraries" in only(machine.judge("driver-loaded")).message

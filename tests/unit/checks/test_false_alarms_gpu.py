@@ -246,7 +246,9 @@ class TestS11:
         told = fabric(state="Completed", status="Insufficient Resources", cliqueId="0", clusterUuid=zeros)
         machine = with_smi(h100, on_all(told), count=4, name="NVIDIA GB200")
         machine = without_unit(replace(machine, profile=load("gb200-nvl72")))
-        assert [f.part for f in machine.judge("fabric-manager").findings] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+        finding = only(machine.judge("fabric-manager"))
+        assert (finding.part, finding.severity) == ("node", "fail")
+        assert "switches of the rack" in finding.fix
 
     def test_s11_twin_a_healthy_baseboard(self, h100):
         zeros = "00000000-0000-0000-0000-000000000000"

@@ -95,6 +95,7 @@ class TestMemoryThatIsWorn:
         assert [(f.part, f.severity) for f in found] == ([("gpu2", severity)] if severity else [])
         known = h100.with_gpu(2, sram_uncorrected_aggregate=count)
         assert known.judge("memory-unrepairable").status == "pass"
+        assert [f.severity for f in known.judge("memory-unrepairable").findings] == ["info"] * bool(count)
 
     def test_a_pending_repair_asks_for_a_reset(self, h100):
         machine = h100.with_gpu(2, tpc_repair_pending=True, channel_repair_pending=True, recovery_action="Reset")

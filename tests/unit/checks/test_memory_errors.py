@@ -55,6 +55,14 @@ def test_one_that_no_dimm_accounts_for_fails_on_the_controller(h100):
     assert told(h100.but(edac=Edac((Dimm("mc0", LABEL, 0, 0),), {"mc0": (0, 2)}))) == [("mc0", "fail")]
 
 
+def test_the_log_names_the_dimm_that_the_counts_do_not(h100):
+    line = f"EDAC MC0: 1 UE memory read error on {LABEL} (channel:0 slot:0 page:0x1a2b3c offset:0x0 grain:32)"
+    assert told(logged(h100.but(edac=Edac((), {"mc0": (0, 1), "mc1": (0, 1)})), line)) == [
+        (LABEL, "fail"),
+        ("mc1", "fail"),
+    ]
+
+
 def test_corrected_errors_warn_by_their_rate(h100):
     assert told(counting(h100, 99, 0)) == []
     assert told(counting(h100, 100, 0)) == [(LABEL, "warn")]

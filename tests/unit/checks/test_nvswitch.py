@@ -187,6 +187,16 @@ class TestRecoveryAction:
 
 
 class TestFabric:
+    @pytest.mark.parametrize(
+        ("profile", "fix"), [("hgx-h100", "reset all GPUs together"), ("gb200-nvl72", "of the rack")]
+    )
+    def test_gpus_that_do_not_join_alike_have_one_cause(self, h100, profile, fix):
+        machine = replace(h100, profile=load(profile)).with_gpus(fabric_status="Insufficient Resources")
+        finding = only(machine.judge("fabric-manager"))
+        assert (finding.part, finding.found) == ("node", "Completed, Insufficient Resources")
+        assert fix in finding.fix
+        assert len(machine.with_gpu(3, fabric_status="Success").judge("fabric-manager").findings) == 7
+
     def test_unhealthy_routes_are_a_fault(self, h100):
         machine = h100.with_gpus(fabric_health="Healthy")
         assert machine.judge("fabric-manager").status == "pass"

@@ -46,6 +46,13 @@ class TestThrottle:
         assert fix in finding.fix
         assert all(reason in finding.message for reason in reasons)
 
+    def test_a_power_brake_on_all_gpus_is_one_finding_on_the_node(self, h100):
+        machine = h100.with_gpus(throttle_reasons=("hw_power_brake_slowdown", "hw_slowdown"))
+        finding = only(machine.judge("throttle"))
+        assert (finding.part, finding.severity) == ("node", "fail")
+        assert "external to the GPU" in finding.fix
+        assert len(machine.with_gpu(2, throttle_reasons=()).judge("throttle").findings) == 7
+
     def test_what_is_not_told_is_unknown(self, h100):
         assert h100.with_gpu(2, throttle_reasons=None).judge("throttle").status == "unknown"
 

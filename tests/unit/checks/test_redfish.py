@@ -151,6 +151,7 @@ class TestSupplies:
         finding = h100.but(redfish=report).judge("redfish").findings[0]
         assert finding.message == "power supply PS1: LossOfInput; Redundancy is lost"
         assert finding.part.label == "PS1 (BMC, chassis 1)"
+        assert finding.fix.startswith("look at the power cord")
 
     def test_one_that_two_chassis_list_is_one_finding(self, told):
         twice = {f"/redfish/v1/Chassis/{name}/Power": power(supply(1, **DEAD))[f"{CHASSIS}/Power"] for name in "ab"}

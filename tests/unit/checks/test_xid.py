@@ -1,6 +1,7 @@
 import pytest
 
-from gpuops.probes.host.kernel_log import Aer, Xid
+from gpuops.probes.host.kernel_log import Aer, KernelLog, Xid
+from gpuops.probes.host.kernel_messages import Message
 from gpuops.probes.nvidia.nvidia_smi import RemappedRows
 from gpuops.probes.nvidia.nvlink import NvLink
 from gpuops.probing import Unknown
@@ -86,6 +87,32 @@ def test_no_reset_is_asked_for_again_when_the_state_of_the_gpu_shows_that_it_was
 def test_a_reset_is_asked_for_as_long_as_the_state_asks_or_is_not_known(h100, event, severity, state):
     (finding,) = h100.with_gpu(2, **state).with_log(event).judge("xid").findings
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize("code", [48, 95])
+@pytest.mark.parametrize(
+    ("state", "severity"),
+    [
+        ({"recovery_action": None}, "warn"),  # a GPU whose system processor stopped counts nothing any more
+        ({"recovery_action": None, "ecc_uncorrected_aggregate": 1}, "info"),
+        ({"recovery_action": "None"}, "info"),
+    ],
+)
+def test_counters_that_never_counted_an_error_do_not_settle_it(h100, code, state, severity):
+    (finding,) = h100.with_gpu(2, **state).with_log(xid(code)).judge("xid").findings
+    assert (finding.severity, finding.part) == (severity, "gpu2")
+    assert ("no counter of the GPU shows it" in finding.message) == (severity == "warn")
+
+
+def test_a_link_that_is_up_again_keeps_what_its_registers_ask_for(h100):
+    (finding,) = h100.with_log(xid(74, text=LINK)).judge("xid").findings
+    assert finding.fix == "if it repeats, reseat the link's two ends and run a field diagnosis"
+
+
+def test_a_gpu_that_answers_after_a_failed_start_is_information(h100):
+    failed = Message("init-failed", GPU2, f"NVRM: GPU {GPU2}: RmInitAdapter failed! (0x62:0x55:2477)", 9.0, 12)
+    (finding,) = h100.but(kernel_log=KernelLog(reaches_boot=True, messages=(failed,))).judge("xid").findings
+    assert (finding.severity, finding.part, finding.code) == ("info", "gpu2", "init-failed")
 
 
 def test_a_retired_page_that_waits_for_nothing_is_past(h100):

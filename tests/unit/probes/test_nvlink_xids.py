@@ -164,3 +164,10 @@ def test_the_link_of_a_text():
     assert link_of("NETIR Fatal XC0 i0 Link 08 (0x0)") == 8
     assert link_of(registers(0)) == 14
     assert link_of("NETIR Fatal XC0 i0 Link -1 (0x0)") is None
+
+
+def test_the_columns_of_a_driver_are_read():
+    line = "SAW_MVB  Nonfatal   XC0 i0 Link 05  (0x00000021 0x00000004 0x00000000 0x00000000 0x00000000 0x00000000)"
+    error = decode_nvlink(144, line)
+    assert (error.unit, error.link, error.verdict) == ("SAW_MVB", 5, "ignore")
+    assert error == decode_nvlink(144, " ".join(line.split()))

@@ -24,6 +24,8 @@ _RECORD = re.compile(r" *[0-9a-f]{1,8} *\|", re.IGNORECASE | re.ASCII)
 _EMPTY = "SEL has no entries"
 _SECONDS = 60.0
 _ACCEPTED = frozenset({0, 1})  # ipmitool exits with 1 if one of its requests failed, and lists what it did get
+NO_INPUT = "look at the power cord, the outlet and the feed first; if they are well, have the power supply replaced"
+"""What to do about a power supply without input, whichever way the BMC reports it."""
 
 T = TypeVar("T")
 

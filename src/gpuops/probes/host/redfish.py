@@ -108,6 +108,13 @@ class RedfishReport:
         """True if it lists at least one part that is there."""
         return any(part.state != "Absent" for part in self.parts)
 
+    @property
+    def has_good_supplies(self) -> bool:
+        """True if it lists power supplies, and reports nothing but health of them and of their groups."""
+        supplies = [part for part in self.parts if part.kind == "supply"]
+        health = {*(s.health for s in supplies), *(group.health for group in self.groups if group.kind == "supply")}
+        return bool(supplies) and health <= {"", "OK"} and all(s.line_input in ("", "Normal") for s in supplies)
+
 
 NOT_CONFIGURED = RedfishReport(configured=False)
 Body = Mapping[str, Any]

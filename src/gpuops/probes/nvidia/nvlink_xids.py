@@ -22,8 +22,8 @@ CODES = frozenset(range(144, 151))
 """The Xids whose hex words decide."""
 
 _LINE = re.compile(
-    r"(?P<unit>[A-Z][A-Z\d_/]{2,40}) (?P<word>Nonfatal|Fatal) (?:XC[01] )?(?:i\d )?Link (?P<link>-?\d{1,3})"
-    r"(?: \((?P<words>0[xX][\da-fA-F]{1,8}(?:[ ,]+0[xX][\da-fA-F]{1,8})*))?",
+    r"(?P<unit>[A-Z][A-Z\d_/]{2,40}) +(?P<word>Nonfatal|Fatal) +(?:XC[01] +)?(?:i\d +)?Link +(?P<link>-?\d{1,3})"
+    r"(?: +\((?P<words>0[xX][\da-fA-F]{1,8}(?:[ ,]+0[xX][\da-fA-F]{1,8})*))?",
     re.ASCII,
 )
 _SOFTWARE_ERROR = 0x80000000

@@ -134,6 +134,7 @@ _SUSPECTS = {
     "software": "software or a user is the suspect",
     "host": "the host is the suspect",
 }
+RESEAT = "if it repeats, reseat the link's two ends and run a field diagnosis"
 _REGISTERS: dict[RegisterVerdict, tuple[Action, str]] = {
     "ignore": ("none", "nothing to do"),
     "secondary": ("monitor", "a consequence of another error; report it to NVIDIA if there is none"),
@@ -141,7 +142,7 @@ _REGISTERS: dict[RegisterVerdict, tuple[Action, str]] = {
     "parity": ("monitor", "nothing to do now; more than twice on the same link, it is the hardware"),
     "repeats": ("monitor", "nothing to do now; if it repeats on the same link, run a field diagnosis"),
     "marginal": ("monitor", "a marginal signal: look at the GPU's other errors first, then at the link's connection"),
-    "reseat": ("reset", f"{_RESET}; if it repeats, reseat the link's two ends and run a field diagnosis"),
+    "reseat": ("reset", f"{_RESET}; {RESEAT}"),
     "reset": ("reset", f"{_RESET}, because the NVLink fabric needs it"),
 }
 _HARDWARE = f"{_RESET} and run a field diagnosis; if it comes back on the same link, replace the link's ends"
