@@ -211,9 +211,10 @@ class PlanRequest(Request["LayoutPlan"]):
 
     ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used, and those that
     a validation saw at most ``max_age`` seconds ago are not asked again. ``why_not`` and ``against`` are layouts to
-    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. With ``tokens``, or ``days`` of training
-    without a failure, the plan says when the job finishes; a checkpoint, a restart after a failure, and the repair of a
-    node take so many seconds.
+    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. ``host_gib`` and ``nvme_gib`` are the host
+    memory and the NVMe drives of each node; without them, the first is what the hosts report. With ``tokens``, or
+    ``days`` of training without a failure, the plan says when the job finishes; a checkpoint, a restart after a
+    failure, and the repair of a node take so many seconds.
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
@@ -238,6 +239,8 @@ class PlanRequest(Request["LayoutPlan"]):
     checkpoint_seconds: float = 60.0
     restart_seconds: float = 600.0
     repair_seconds: float = 172800.0
+    host_gib: float | None = None
+    nvme_gib: float | None = None
 
 
 @dataclass(frozen=True)

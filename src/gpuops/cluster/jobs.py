@@ -61,6 +61,8 @@ class Jobs(Calls):
         checkpoint_seconds: float = 60.0,
         restart_seconds: float = 600.0,
         repair_seconds: float = 172800.0,
+        host_gib: float | None = None,
+        nvme_gib: float | None = None,
     ) -> LayoutPlan:
         """Return the fastest layouts of ``model`` on these hosts, or on a catalogue's ``cluster``; see `PlanRequest`.
 
@@ -70,7 +72,8 @@ class Jobs(Calls):
         asked = replace(job, strategy=strategy, why_not=why_not, against=against, explain=explain)
         asked = replace(asked, top=top, all_nodes=all_nodes, facts=facts, max_age=max_age, days=days, tokens=tokens)
         asked = replace(asked, checkpoint_seconds=checkpoint_seconds, restart_seconds=restart_seconds)
-        return self.ask(replace(asked, repair_seconds=repair_seconds, calibration=calibration))
+        asked = replace(asked, repair_seconds=repair_seconds, host_gib=host_gib, nvme_gib=nvme_gib)
+        return self.ask(replace(asked, calibration=calibration))
 
     def place(
         self,
