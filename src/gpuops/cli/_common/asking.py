@@ -238,3 +238,9 @@ lasts = _adding(
         metavar="TIME", help="Time until a failed node is back."),
 )  # fmt: skip
 """Adds the options that say how long a job is, and what a checkpoint, a restart and a repair take."""
+stores = _adding(
+    click.option("--host-memory", "host_gib", type=Number(1), metavar="GIB",
+        help="Host memory in each node (default: as the nodes report, else 2048)."),
+    click.option("--nvme", "nvme_gib", type=Number(1), metavar="GIB", help="Size of the NVMe drives in each node."),
+)  # fmt: skip
+"""Adds the options that say what a node has beside its GPUs."""
