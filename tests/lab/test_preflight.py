@@ -59,6 +59,7 @@ def test_a_host_that_is_lost_on_the_way_is_in_the_way(preflight, plant):
     code, printed = preflight(*MPIRUN)
     assert code == 3
     assert "no Python 3 found on the node" in printed
+    assert "bring the node back" not in printed
 
 
 def test_an_interface_that_is_not_there_is_the_line_to_change(preflight):
@@ -116,11 +117,12 @@ def test_nodes_offered_for_a_job_are_not_those_that_an_all_reduce_blamed(lab, pr
 def test_a_lost_gpu_is_told_beside_the_fault_of_another_host_and_is_not_called_busy(causes, plant):
     plant("gpu02:gpu5:lost", "gpu03:host:no-python")
     words = ("torchrun", "--nnodes=2", "train.py")
-    (count, lost, environment, meeting, gone) = causes(*words)
+    (count, gone, lost, meeting) = causes(*words)
     assert count[2].startswith("--nnodes=1, and start it on gpu01 only; to check that: gpuops preflight --limit gpu01 ")
     assert lost[:2] == ("gpus", ["gpu02"])
     assert lost[2].startswith("power-cycle the node")
-    assert (environment[0], meeting[0], gone[:2]) == ("environment", "meeting", ("reach", ["gpu03"]))
+    assert (meeting[0], gone[:2]) == ("meeting", ("reach", ["gpu03"]))
+    assert gone[2] == "install Python 3 on gpu03, or set ansible_python_interpreter to its path"
 
 
 @pytest.fixture

@@ -29,6 +29,17 @@ class Logs:
         except OSError as error:
             raise OutputError(f"{folder}: cannot create it: {(error.strerror or str(error)).lower()}") from error
 
+    @classmethod
+    def beside(cls, folder: Path, world: int, number: int = 1) -> Logs:
+        """Return logs in ``folder``, or in one of that name with a ``number`` if another job has it already."""
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            return cls(place, world)
+        except OutputError:
+            if not place.exists():
+                raise
+        return cls.beside(folder, world, number + 1)
+
     def add(self, node: str, lines: Mapping[str, Sequence[str]]) -> None:
         """Append what the ranks of ``node`` printed."""
         for rank, texts in lines.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuops.document import parse_json, read_text
 from gpuops.errors import InputError, TemplateError
-from gpuops.launching.scripts.reading import read_script
+from gpuops.launching.scripts.reading import is_path, read_script
 from gpuops.placement import Placement
 from gpuops.render.job import Job
 from gpuops.render.seats import SEATS_FILE, read_seats, seats_document
@@ -89,6 +89,16 @@ class JobPlan:
             f"{self.target} has no script for each node, so gpuops cannot start it; run it yourself"
             f" ({self.start}), or render the layout for torchrun"
         )
+
+    def files(self, words: Sequence[str], folder: str | None = "") -> tuple[str, ...]:
+        """Return the paths that each node of the job needs, which starts ``words`` in ``folder`` of the job's own.
+
+        They are the job's directory, and the Python script that ranks run, if there is just one at a known place.
+        """
+        scripts = [word for word in words if word.endswith(".py")]
+        known = [word for word in scripts if is_path(word) and (folder is not None or word.startswith("/"))]
+        paths = [str(Path(self.folder, folder or "", word)) for word in known if len(scripts) == 1]
+        return tuple(dict.fromkeys([self.folder, *paths]))
 
     def message(self, node: NodePlan, grace: float) -> dict[str, Any]:
         """Return the message that makes ``node`` start its part; see ``node/job.py``."""

@@ -84,7 +84,8 @@ def _preflight(work: Workspace, plan: JobPlan, request: LaunchRequest) -> Diagno
     log = StepLog()
     detail = f"{format_count(len(checked.unchecked), 'point')} not checked" if checked.unchecked else ""
     log.add("files", checked.causes, detail)
-    return diagnose(work, command_of_scripts(plan, checked), busy, log)
+    command = replace(command_of_scripts(plan, checked), launch=str(request.launch))
+    return diagnose(work, command, busy, log)
 
 
 def launch_command(plan: JobPlan) -> LaunchCommand:
@@ -97,7 +98,7 @@ def launch_command(plan: JobPlan) -> LaunchCommand:
         port=plan.port,
         environment=plan.environment,
         per_node=max(len(node.seats) for node in plan.nodes),
-        files=tuple(dict.fromkeys([plan.folder, *_script(plan, plan.command)])),
+        files=plan.files(plan.command),
         rendezvous=_OF_RANKS,
         words=("gpuops", "launch"),
         folder=plan.folder,
@@ -112,28 +113,22 @@ def command_of_scripts(plan: JobPlan, checked: ScriptCheck) -> LaunchCommand:
     return replace(
         launch_command(plan),
         launcher="torchrun" if checked.launcher == "torchrun" else "launch",
-        program=checked.program or "bash",
+        program=checked.program,
+        files=checked.files,
         master=checked.master,
         port=checked.port,
         environment={**plan.environment, **checked.environment},
-        files=tuple(dict.fromkeys([plan.folder, *_script(plan, checked.words)])),
         rendezvous=_OF_FILES,
-        environment_by_node=checked.by_node,
-        place_by_node=checked.places,
+        by_node=checked.by_node,
     )
-
-
-def _script(plan: JobPlan, words: Sequence[str]) -> list[str]:
-    """Return the path of the Python script that every rank runs, if there is just one."""
-    scripts = [word for word in words if word.endswith(".py")]
-    return [str(Path(plan.folder, scripts[0]))] if len(scripts) == 1 else []
 
 
 def _run(
     work: Workspace, request: LaunchRequest, plan: JobPlan, hosts: Sequence[Host], diagnosis: Diagnosis | None
 ) -> JobRun:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    logs = Logs(request.logs or Path("gpuops-logs") / f"{_file_name(plan.name)}-{stamp}", plan.world)
+    automatic = Path("gpuops-logs") / f"{_file_name(plan.name)}-{stamp}"
+    logs = Logs(request.logs, plan.world) if request.logs else Logs.beside(automatic, plan.world)
     job = RunningJob(plan, logs, _Emitting(work), request.grace)
     work.nodes.activity("starting the job")
     interrupted = False

@@ -55,7 +55,10 @@ def _positions(run: JobRun) -> str:
     asserted = f"{len(run.asserted)} of {format_count(run.plan.world, 'rank')} confirmed in the planned position"
     if run.misplaced or not run.unasserted:
         return asserted
-    return f"{asserted}; unknown of {fold_ranks(run.unasserted)}: no Python that reads PYTHONPATH started there"
+    others = fold_ranks(run.unasserted)
+    if run.interrupted or run.failure or run.lost:
+        return f"{asserted}; {others} had not reported theirs before the job ended"
+    return f"{asserted}; unknown of {others}: no Python that reads PYTHONPATH started there"
 
 
 def _troubles(run: JobRun, page: Page) -> Iterator[str]:

@@ -95,6 +95,11 @@ class AgentTransport:
         self._bmc_reading: BmcReading | None = None
         self.on_close: Callable[[AgentTransport], None] = _ignore
 
+    @property
+    def has_python(self) -> bool:
+        """False if the node has been asked and has no usable Python, so that no script of gpuops can run there."""
+        return self._has_python
+
     def limit_silence(self, seconds: float) -> None:
         """Ask to give the node up after ``seconds`` without a sign of life; transports that cannot, ignore it."""
 

@@ -9,6 +9,8 @@ from typing import Any
 from gpuops.errors import EndedError, LostError
 from gpuops.transport.marked import MarkedStream
 
+NO_PYTHON = "no Python 3 found on the node"
+
 
 class Worker:
     """Running script beside the agent on the same connection; it exits when its stream is closed.
@@ -44,7 +46,7 @@ def receive(stream: MarkedStream, seconds: float) -> dict[str, Any]:
     if not word:
         raise EndedError(stream.node, f"the worker {stream.ending() or 'ended'}{_quoted(stream.last_line())}")
     if word == b"none":
-        raise LostError(stream.node, "no Python 3 found on the node")
+        raise LostError(stream.node, NO_PYTHON)
     try:
         message: dict[str, Any] = json.loads(word if word.startswith(b"{") else b"")
     except (ValueError, RecursionError) as error:

@@ -3,7 +3,7 @@ import pytest
 from gpuops.collective.preflight import causes
 from gpuops.collective.preflight.causes import Cause, parse_name_filter
 from gpuops.collective.preflight.job_environment import JobEnvironment
-from gpuops.collective.preflight.launch_command import LaunchCommand, read_command
+from gpuops.collective.preflight.launch_command import LaunchCommand, NodeCommand, read_command
 from gpuops.judging import Finding, Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
@@ -232,7 +232,12 @@ def test_a_name_that_means_its_own_machine_is_no_matter_alone_or_without_gloo():
 
 def test_a_job_without_gpus_says_so_where_its_scripts_name_them():
     places = {name: {"CUDA_VISIBLE_DEVICES": "static-@.sh:3: "} for name in "ab"}
-    command = LaunchCommand("torchrun", "torchrun", words=("gpuops", "launch"), place_by_node=places)
+    command = LaunchCommand(
+        "torchrun",
+        "torchrun",
+        words=("gpuops", "launch"),
+        by_node={name: NodeCommand(places=own) for name, own in places.items()},
+    )
     (cause,) = causes.no_gpu(command, ["a", "b"])
     assert cause.fix == "use nodes with GPUs; for a job that uses none: static-@.sh:3: CUDA_VISIBLE_DEVICES="
     (cause,) = causes.no_gpu(CPU, ["a"])

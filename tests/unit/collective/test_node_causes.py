@@ -59,7 +59,7 @@ def test_memory_counts_where_there_is_rdma():
         "b": JobEnvironment(memlock_bytes=65536),
         "c": JobEnvironment(),
     }
-    (cause,) = node_causes.memory(surveys, ["a", "c"])
+    (cause,) = node_causes.memory(TORCHRUN, surveys, ["a", "c"])
     assert (cause.nodes, cause.why) == (("a",), "the job can lock only 64 KiB of memory")
 
 
@@ -165,7 +165,7 @@ def test_the_line_that_raises_a_limit_counts_for_the_user_of_the_job():
     }
     assert lines[("a",)].startswith("root - nofile 1048576   in /etc/security/limits.d/nofile.conf ")
     assert lines[("b",)].startswith("* - nofile ")
-    (cause,) = node_causes.memory({"a": JobEnvironment(memlock_bytes=1, user="root")}, ["a"])
+    (cause,) = node_causes.memory(TORCHRUN, {"a": JobEnvironment(memlock_bytes=1, user="root")}, ["a"])
     assert cause.fix.startswith("root - memlock unlimited ")
 
 

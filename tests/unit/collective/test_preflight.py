@@ -9,14 +9,14 @@ from gpuops.collective.idleness.proof import Idleness
 from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis, PreflightStep, StepLog
-from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.collective.preflight.launch_command import LaunchCommand, NodeCommand
 from gpuops.collective.preflight.preflight import Preflight
-from gpuops.errors import CancelledError, ConnectError
+from gpuops.errors import CancelledError, ConnectError, LostError
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.judging import Finding, Verdict
 from gpuops.probing import PartName
-from gpuops.reasons import EXIT_CODES, Excluded
+from gpuops.reasons import EXIT_CODES, Excluded, excluded_by
 from gpuops.report.page import Page
 from gpuops.report.preflight import lines
 from gpuops.secret import MASK, Secret
@@ -327,3 +327,43 @@ def test_a_changed_host_key_is_recorded_after_a_look_and_another_lost_node_is_br
     fixes = {cause.nodes[0]: cause.fix for cause in preflight.log.causes}
     assert fixes["n2"] == "compare its host key on its console, then gpuops trust n2 --replace"
     assert fixes["n3"] == "bring the node back, or remove it from the job"
+
+
+def test_each_node_is_asked_about_its_own_part_of_the_job():
+    asked = {}
+
+    def each(work):
+        for name in ("n1", "n2"):
+
+            def batch(questions, name=name):
+                asked[name] = questions[0].words[-2:]
+                return [Completed(name, questions[0], 0)]
+
+            work(SimpleNamespace(batch=batch, has_python=True), SimpleNamespace(name=name))
+        return {}
+
+    own = NodeCommand(program="/opt/no/torchrun", files=("/job/other.py",))
+    command = LaunchCommand("torchrun", "torchrun", files=("/job/train.py",), by_node={"n2": own})
+    Preflight(command, SimpleNamespace(each=each), None, None)._by_ssh()
+    assert asked == {"n1": ("torchrun", "/job/train.py"), "n2": ("/opt/no/torchrun", "/job/other.py")}
+
+
+def test_a_node_without_python_is_told_so_once_and_asked_nothing_more():
+    def batch(questions):
+        return [Completed("n1", questions[0], 0, "memlock unlimited\nend\n")]
+
+    lost = []
+
+    def each(work):
+        with pytest.raises(LostError) as error:
+            work(SimpleNamespace(batch=batch, has_python=False, node="n2"), SimpleNamespace(name="n2"))
+        lost.append(excluded_by("n2", error.value))
+        return {"n1": work(SimpleNamespace(batch=batch, has_python=True, node="n1"), SimpleNamespace(name="n1"))}
+
+    pool = SimpleNamespace(hosts={"n1": None}, excluded={}, each=each, exclude=lambda _: None)
+    preflight = Preflight(COMMAND, pool, None, None)
+    assert list(preflight._by_ssh()) == ["n1"]
+    pool.excluded = {"n2": lost[0]}
+    (cause,) = preflight._gone()
+    assert (cause.test, cause.why) == ("reach", "no Python 3 found on the node")
+    assert cause.fix == "install Python 3 on \x00node\x00, or set ansible_python_interpreter to its path"

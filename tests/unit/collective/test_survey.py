@@ -15,6 +15,7 @@ from gpuops.collective.preflight.job_environment import (
     by_ssh,
     parse_survey,
 )
+from gpuops.collective.preflight.launch_command import NodeCommand
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -71,30 +72,32 @@ def test_the_question_finds_what_is_on_this_machine(tmp_path):
     script = tmp_path / "torchrun"
     script.write_text(f"#!{sys.executable}\n")
     script.chmod(0o755)
-    found = ask(by_ssh("torchrun"), PATH=f"{tmp_path}:/usr/bin:/bin", NCCL_SOCKET_IFNAME="eth0", OTHER="x")
+    found = ask(
+        by_ssh(NodeCommand(program="torchrun")), PATH=f"{tmp_path}:/usr/bin:/bin", NCCL_SOCKET_IFNAME="eth0", OTHER="x"
+    )
     assert found.program == str(script)
     assert found.python == ".".join(map(str, sys.version_info[:3]))
     assert found.environment == {"NCCL_SOCKET_IFNAME": "eth0"}
 
 
 def test_a_program_that_is_missing_is_told_apart_from_a_python_without_torch(tmp_path):
-    assert ask(by_ssh("no-such-program")).program == ""
+    assert ask(by_ssh(NodeCommand(program="no-such-program"))).program == ""
     bare = tmp_path / "python3"
     bare.symlink_to(shutil.which("python3", path="/usr/bin:/bin"))
-    found = ask(by_ssh(str(bare)))
+    found = ask(by_ssh(NodeCommand(program=str(bare))))
     assert found.python
     assert found.torch or "torch" in found.trouble
 
 
 def test_nccl_conf_of_the_user_counts(tmp_path):
     (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_DEBUG=WARN\n")
-    assert ask(by_ssh("sh"), HOME=str(tmp_path)).environment["NCCL_DEBUG"] == "WARN"
+    assert ask(by_ssh(NodeCommand(program="sh")), HOME=str(tmp_path)).environment["NCCL_DEBUG"] == "WARN"
 
 
 def test_files_that_are_not_there_are_named(tmp_path):
     there = tmp_path / "train.py"
     there.touch()
-    found = ask(by_ssh("sh", [str(there), f"{tmp_path}/a b.py"]))
+    found = ask(by_ssh(NodeCommand(program="sh", files=[str(there), f"{tmp_path}/a b.py"])))
     assert found.missing == (f"{tmp_path}/a b.py",)
     assert found.program
 
@@ -122,7 +125,7 @@ def test_a_file_that_the_user_may_not_read_is_named_with_its_owner(everybodys, m
     script = everybodys / "a train.py"
     script.write_text("print()")
     script.chmod(mode)
-    found = asked_by_another(by_ssh("sh", [str(everybodys), str(script)]))
+    found = asked_by_another(by_ssh(NodeCommand(program="sh", files=[str(everybodys), str(script)])))
     assert found.closed == ((ClosedPath(str(script), script.owner(), is_directory=False),) if kind == "file" else ())
     assert (str(script) in found.checksums) is (kind == "open")
     assert not found.missing
@@ -133,7 +136,7 @@ def test_a_program_that_the_user_may_neither_run_nor_read_is_named_for_both(ever
     program.touch()
     for mode in (0o000, 0o111, 0o444):
         program.chmod(mode)
-        found = asked_by_another(by_ssh(str(program)))
+        found = asked_by_another(by_ssh(NodeCommand(program=str(program))))
         assert (found.not_executable == str(program)) is (mode != 0o111), "a program need not be read to be run"
         assert bool(found.closed) is (mode == 0o000)
 
@@ -143,14 +146,16 @@ def test_a_directory_that_the_user_may_not_enter_is_named_in_place_of_all_in_it(
     inner.mkdir(parents=True)
     (inner / "train.py").touch()
     inner.parent.chmod(0o600)
-    found = asked_by_another(by_ssh("sh", [str(inner.parent), str(inner), str(inner / "train.py")]))
+    found = asked_by_another(
+        by_ssh(NodeCommand(program="sh", files=[str(inner.parent), str(inner), str(inner / "train.py")]))
+    )
     inner.parent.chmod(0o700)
     assert found.closed == (ClosedPath(str(inner.parent), inner.parent.owner(), is_directory=True),)
     assert not found.missing
 
 
 def test_the_limits_are_those_of_the_session_itself():
-    question = by_ssh("sh")
+    question = by_ssh(NodeCommand(program="sh"))
     done = subprocess.run(
         ["sh", "-c", 'ulimit -n 321 && exec "$@"', "sh", *question.words], capture_output=True, text=True, check=True
     )

@@ -72,7 +72,18 @@ def test_an_interrupted_job_is_said_to_be_ended_only_if_all_nodes_reported_that(
 
 
 def test_unknown_positions_are_told(plan):
-    assert "unknown of 1-3" in text(JobRun(plan, started=True, asserted=frozenset({0})))
+    shown = " ".join(text(JobRun(plan, started=True, asserted=frozenset({0}))).split())
+    assert "unknown of 1-3: no Python that reads PYTHONPATH started there" in shown
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"interrupted": True}, {"failure": RankFailure("n1", (), 1)}, {"lost": {"n1": Excluded("n1", "lost", "x")}}],
+)
+def test_ranks_that_only_began_are_not_said_to_be_without_python(plan, more):
+    shown = " ".join(text(JobRun(plan, started=True, asserted=frozenset({0}), **more)).split())
+    assert "1-3 had not reported theirs before the job ended" in shown
+    assert "PYTHONPATH" not in shown
 
 
 def test_launch_files_that_start_no_rank_are_no_success(plan):

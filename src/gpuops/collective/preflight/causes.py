@@ -59,6 +59,19 @@ class Cause:
     fix: str
 
 
+def merged(causes: Iterable[Cause]) -> list[Cause]:
+    """Return one cause for all nodes that share it, with their names in its sentences."""
+    nodes: dict[Cause, tuple[str, ...]] = {}
+    for cause in causes:
+        key = replace(cause, nodes=())
+        nodes[key] = (*nodes.get(key, ()), *cause.nodes)
+    return [_of_nodes(cause, tuple(dict.fromkeys(own))) for cause, own in nodes.items()]
+
+
+def _of_nodes(cause: Cause, nodes: tuple[str, ...]) -> Cause:
+    return replace(cause, nodes=nodes, why=named(cause.why, nodes), fix=named(cause.fix, nodes))
+
+
 @dataclass(frozen=True)
 class NameFilter:
     """A list of names as NCCL reads it: ``^`` excludes, ``=`` matches whole names, otherwise prefixes match.
@@ -128,15 +141,26 @@ def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
 
 def processes(command: LaunchCommand, gpus_by_node: Mapping[str, int]) -> Iterator[Cause]:
     """No node starts more processes than it has GPUs: the last would find none with their number."""
-    short = {node: gpus for node, gpus in gpus_by_node.items() if command.per_node and gpus < command.per_node}
-    if short:
-        fewest = min(short.values())
-        options = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus"}
-        option = options.get(command.launcher, "")
-        fix = f"{option}={fewest}" if option else "place the layout again"
-        gpus = format_count(fewest, "GPU")
-        why = f"the command starts {format_count(command.per_node or 0, 'rank')} on each node, for {gpus} here"
-        yield Cause("gpus", tuple(short), why, f"{fix}, or take these nodes out of the job")
+    short = {node: gpus for node, gpus in gpus_by_node.items() if gpus < (command.on(node).ranks or 0)}
+    by_numbers: dict[tuple[int, int], list[str]] = {}
+    for node, gpus in short.items():
+        by_numbers.setdefault((command.on(node).ranks or 0, gpus), []).append(node)
+    for (ranks, gpus), nodes in by_numbers.items():
+        where = "here" if command.starts_here else "on each node"
+        why = f"the {'plan' if command.starts_here else 'command'} starts {format_count(ranks, 'rank')} {where}"
+        yield Cause("gpus", tuple(nodes), f"{why}, for {format_count(gpus, 'GPU')}", _fewer(command, nodes, short))
+
+
+def _fewer(command: LaunchCommand, nodes: Sequence[str], short: Mapping[str, int]) -> str:
+    """Return what to do about ``nodes``, of all that are ``short`` of GPUs: launch files are made for their number."""
+    if command.launch:
+        instead = propose("place", "--replace", ",".join(short), "--of", command.launch)
+        what, has = ("the node", "it has") if len(nodes) == 1 else ("the nodes", "they have")
+        return f"repair {what}, or render the files again for the GPUs that {has}; to use spares: {instead}"
+    options = {"torchrun": "--nproc-per-node", "deepspeed": "--num_gpus"}
+    option = "" if command.starts_here else options.get(command.launcher, "")
+    fix = f"{option}={min(short.values())}" if option else "place the layout again"
+    return f"{fix}, or take these nodes out of the job"
 
 
 def without_gpu(bare: Sequence[str], nodes: Sequence[str]) -> Iterator[Cause]:

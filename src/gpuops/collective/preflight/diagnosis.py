@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from gpuops.collective.measurement import excluded_document
-from gpuops.collective.preflight.causes import Cause, named
+from gpuops.collective.preflight.causes import Cause, merged
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.secret import redact
@@ -98,7 +98,7 @@ class StepLog:
 
     def add(self, name: str, causes: Iterable[Cause], detail: str = "") -> None:
         """Add a step; it failed if there are causes."""
-        new = _merged(causes)
+        new = merged(causes)
         self.causes += new
         self.steps.append(_failed(name, new) if new else PreflightStep(name, "ok", detail))
 
@@ -111,7 +111,7 @@ class StepLog:
 
     def amend(self, name: str, causes: Iterable[Cause]) -> None:
         """Let the step ``name``, which was added already, fail in hindsight if there are ``causes``."""
-        new = _merged(causes)
+        new = merged(causes)
         self.causes += new
         if new:
             failed = _failed(name, new)
@@ -140,16 +140,3 @@ def _failed(name: str, causes: Sequence[Cause]) -> PreflightStep:
     first = causes[0].nodes
     more = dict.fromkeys(node for cause in causes for node in cause.nodes if node not in first)
     return PreflightStep(name, "fail", causes[0].why, first, tuple(more))
-
-
-def _merged(causes: Iterable[Cause]) -> list[Cause]:
-    """Return one cause for all nodes that share it, with their names in its sentences."""
-    nodes: dict[Cause, tuple[str, ...]] = {}
-    for cause in causes:
-        key = replace(cause, nodes=())
-        nodes[key] = (*nodes.get(key, ()), *cause.nodes)
-    return [_of_nodes(cause, tuple(dict.fromkeys(own))) for cause, own in nodes.items()]
-
-
-def _of_nodes(cause: Cause, nodes: tuple[str, ...]) -> Cause:
-    return replace(cause, nodes=nodes, why=named(cause.why, nodes), fix=named(cause.fix, nodes))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuops.collective.preflight.firewall import input_chains
+from gpuops.collective.preflight.launch_command import NodeCommand
 from gpuops.probes.numbers import integer
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -107,14 +108,11 @@ class JobEnvironment:
     temporary_free_bytes: int | None = None
 
 
-def by_ssh(program: str, files: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> Command:
-    """Return the query for a node, in an ordinary session; ``files`` of the job should be there.
-
-    ``environment`` is that of the job, whose PATH may differ from the session's.
-    """
-    settings = [f"{name}={value}" for name, value in (environment or {}).items() if name in _PASSED_ON]
+def by_ssh(job: NodeCommand) -> Command:
+    """Return the query for a node, in an ordinary session, about its part of a job, whose PATH may be another one."""
+    settings = [f"{name}={value}" for name, value in job.environment.items() if name in _PASSED_ON]
     words = ("env", *settings) if settings else ()
-    return Command((*words, "sh", "-c", _SCRIPT, "sh", program, *files), timeout_seconds=_SECONDS)
+    return Command((*words, "sh", "-c", _SCRIPT, "sh", job.program, *job.files), timeout_seconds=_SECONDS)
 
 
 def by_srun(program: str, nodes: Sequence[str], files: Sequence[str] = ()) -> Command:

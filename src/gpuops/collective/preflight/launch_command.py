@@ -49,6 +49,24 @@ _MCA = frozenset("--mca -mca --prtemca --pmixmca -gmca --gmca".split())
 
 
 @dataclass(frozen=True)
+class NodeCommand:
+    """What one node starts, as far as it differs from other nodes of the job.
+
+    ``program`` and ``files`` are in place of those of the `LaunchCommand` if they are set, and so is ``ranks``, the
+    number of processes; ``environment`` is set beside that of all nodes. ``limits`` are commands such as
+    ``ulimit -n 64``, by the names of what they limit in limits.conf(5). ``places`` holds where a script sets a variable
+    or a limit, or names a file or the program, as ``FILE:LINE: ``.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    program: str = ""
+    files: tuple[str, ...] = ()
+    ranks: int | None = None
+    limits: Mapping[str, str] = field(default_factory=dict, hash=False)
+    places: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
 class LaunchCommand:
     """The meaning of a command line. ``program`` must run on every host: torchrun itself, or a Python.
 
@@ -57,8 +75,7 @@ class LaunchCommand:
     command sets ``environment`` for its ranks; ``mpi_interface`` is where Open MPI may connect. ``rendezvous`` is this
     launcher's syntax for the address. It starts ``per_node`` processes on each host (None: as many as it has GPUs, or
     unknown), which need the ``files`` at these absolute paths; ``words`` are the command as it was typed. A job of
-    gpuops' own starts in ``folder``. What only the scripts of some nodes set is in ``environment_by_node``, and
-    ``place_by_node`` holds where each of their variables is set.
+    gpuops' own starts in ``folder``. If it has launch files, they are in ``launch``; what they say is in ``by_node``.
     """
 
     launcher: Launcher
@@ -74,16 +91,27 @@ class LaunchCommand:
     rendezvous: str = "MASTER_ADDR={master} MASTER_PORT={port}"
     words: tuple[str, ...] = field(default=(), compare=False)
     folder: str = ""
-    environment_by_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
-    place_by_node: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    launch: str = ""
+    by_node: Mapping[str, NodeCommand] = field(default_factory=dict, hash=False)
+
+    def on(self, node: str) -> NodeCommand:
+        """Return what ``node`` starts, with all that it has in common with the other nodes."""
+        own = self.by_node.get(node, NodeCommand())
+        return replace(
+            own,
+            environment={**self.environment, **own.environment},
+            program=own.program or self.program,
+            files=own.files or self.files,
+            ranks=self.per_node if own.ranks is None else own.ranks,
+        )
 
     def environment_on(self, node: str) -> dict[str, str]:
         """Return the variables that the command sets on ``node``."""
-        return {**self.environment, **self.environment_by_node.get(node, {})}
+        return dict(self.on(node).environment)
 
     def place_of(self, node: str, name: str) -> str:
-        """Return where a script sets the variable ``name`` on ``node``, as ``FILE:LINE: ``; empty if none does."""
-        return self.place_by_node.get(node, {}).get(name, "")
+        """Return where a script sets ``name`` on ``node``, as ``FILE:LINE: ``; empty if none does."""
+        return self.on(node).places.get(name, "")
 
     @property
     def needs_master(self) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, most_common
-from gpuops.collective.preflight.causes import Cause, PreflightTest
+from gpuops.collective.preflight.causes import Cause, merged
 from gpuops.collective.preflight.job_environment import ClosedPath, JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 
@@ -25,9 +25,8 @@ _LABELS = {"python": "Python", "nccl": "NCCL"}
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
     """Check that the program and the job's files exist on every node, readable and in the same versions."""
-    yield from _without_program(command, surveys)
     missing = {node: survey.missing for node, survey in surveys.items() if survey.missing}
-    yield from _without_files(missing, command.folder)
+    yield from merged([*_without_program(command, surveys), *_without_files(command, missing)])
     yield from _closed(surveys)
     yield from _other_files({node: survey.checksums for node, survey in surveys.items()})
     if command.launcher in {"torchrun", "deepspeed"}:
@@ -41,24 +40,28 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
 
 
 def _without_program(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
-    closed = tuple(node for node, survey in surveys.items() if survey.not_executable)
-    if closed:
-        path = surveys[closed[0]].not_executable
-        fix = f"chmod +x {shlex.quote(path)}   on these nodes"
-        yield Cause("environment", closed, f"{path} is not executable", fix)
-    lacking = tuple(n for n, survey in surveys.items() if not survey.program and not survey.not_executable)
-    if lacking:
-        there = next((survey.program for survey in surveys.values() if survey.program), "")
-        yield Cause("environment", lacking, f"{command.program} was not found", _how_to_get(command, there, surveys))
+    for node, survey in surveys.items():
+        if path := survey.not_executable:
+            fix = f"chmod +x {shlex.quote(path)}   on these nodes"
+            yield Cause("environment", (node,), f"{path} is not executable", fix)
+        elif not survey.program:
+            program = command.on(node).program
+            place = command.place_of(node, program)
+            yield Cause(
+                "environment", (node,), f"{place}{program} was not found", _how_to_get(command, program, place, surveys)
+            )
 
 
-def _how_to_get(command: LaunchCommand, there: str, surveys: Mapping[str, JobEnvironment]) -> str:
-    """Return what to do about a program that some nodes lack, or all of them if it is nowhere ``there``."""
-    package = _PACKAGES.get(command.program.rpartition("/")[2])
+def _how_to_get(command: LaunchCommand, program: str, place: str, surveys: Mapping[str, JobEnvironment]) -> str:
+    """Return what to do about a ``program`` that a node lacks; ``place`` is that of a script unlike the others."""
+    if place:
+        return f"{command.program} in place of {program} in {place.removesuffix(': ')}"
+    package = _PACKAGES.get(program.rpartition("/")[2])
+    there = next((survey.program for survey in surveys.values() if survey.program), "")
     if there:
         return f"{_install(package, surveys)}   on these nodes" if package else f"put {there} on these nodes"
-    get = f"pip install {package}   on these nodes" if package else f"put {command.program} on these nodes"
-    return f"{get}, or name a path that they have" if "/" in command.program else f"{get}, or give its full path"
+    get = f"pip install {package}   on these nodes" if package else f"put {program} on these nodes"
+    return f"{get}, or name a path that they have" if "/" in program else f"{get}, or give its full path"
 
 
 def _install(package: str, surveys: Mapping[str, JobEnvironment]) -> str:
@@ -76,15 +79,16 @@ def _requirement(what: str, surveys: Mapping[str, JobEnvironment]) -> str:
     return f"{package}=={version.partition('+')[0]}" if version else package
 
 
-def _without_files(missing: Mapping[str, Sequence[str]], folder: str) -> Iterator[Cause]:
-    """Yield the missing files, but not those in a directory that is missing, such as the working ``folder``."""
-    own = {n: [f for f in files if not {*files} & {*map(str, Path(f).parents)}] for n, files in missing.items()}
-    for file in dict.fromkeys(file for files in own.values() for file in files):
-        nodes = tuple(node for node, files in own.items() if file in files)
-        fix, why = f"put {file} on these nodes, or name one that all have", f"{file} is not there"
-        if file == folder:
-            fix, why = f"{fix} with --workdir", f"the working directory {why}"
-        yield Cause("environment", nodes, why, fix)
+def _without_files(command: LaunchCommand, missing: Mapping[str, Sequence[str]]) -> Iterator[Cause]:
+    """Yield the missing files, but not those in a directory that is missing, such as that in which the job starts."""
+    for node, files in missing.items():
+        for file in (file for file in files if not {*files} & {*map(str, Path(file).parents)}):
+            place = command.place_of(node, file)
+            one = f"another one in {place.removesuffix(': ')}" if place else "one that all have"
+            fix, why = f"put {file} on these nodes, or name {one}", f"{place}{file} is not there"
+            if file == command.folder:
+                fix, why = f"{fix} with --workdir", f"the working directory {why}"
+            yield Cause("environment", (node,), why, fix)
 
 
 def _closed(surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
@@ -136,26 +140,52 @@ def _odd_versions(what: str, surveys: Mapping[str, JobEnvironment]) -> Iterator[
         yield Cause("environment", nodes, f"{label} is {version} here and {usual} on the others", fix)
 
 
-def memory(surveys: Mapping[str, JobEnvironment], with_rdma: Collection[str]) -> Iterator[Cause]:
+def memory(
+    command: LaunchCommand, surveys: Mapping[str, JobEnvironment], with_rdma: Collection[str]
+) -> Iterator[Cause]:
     """If the job uses RDMA, its own sessions can lock memory."""
-    short = {
-        node: survey.memlock_bytes
+    able = {
+        node: _limit(command, node, "memlock", survey.memlock_bytes, 1 << 10)
         for node, survey in surveys.items()
-        if node in with_rdma and survey.memlock_bytes is not None and survey.memlock_bytes < MEMLOCK_BYTES
+        if node in with_rdma
     }
-    why = f"the job can lock only {min(short.values(), default=0) >> 10} KiB of memory"
-    yield from _limited("memlock", short, surveys, why, "memlock unlimited", "memlock")
+    short = {node: size for node, size in able.items() if size is not None and size < MEMLOCK_BYTES}
+    for place, nodes in _by_script(command, short, "memlock").items():
+        why = f"the job can lock only {min(short[node] for node in nodes) >> 10} KiB of memory"
+        yield from _limited(command, place, nodes, surveys, Cause("memlock", (), why, "memlock unlimited"))
+
+
+def _limit(command: LaunchCommand, node: str, name: str, of_session: int | None, unit: int = 1) -> int | None:
+    """Return a limit, which the script of a node may set in ``unit``; None if there is none, or it is unknown."""
+    value = command.on(node).limits.get(name, "").rpartition(" ")[2]
+    return (int(value) * unit if value.isdecimal() else None) if value else of_session
+
+
+def _by_script(command: LaunchCommand, nodes: Iterable[str], name: str) -> dict[str, list[str]]:
+    """Return the nodes by the place in a script that sets the limit, which is empty for those of the session's own."""
+    by_place: dict[str, list[str]] = {}
+    for node in nodes:
+        by_place.setdefault(command.place_of(node, name), []).append(node)
+    return by_place
 
 
 def _limited(
-    test: PreflightTest, nodes: Collection[str], surveys: Mapping[str, JobEnvironment], why: str, limit: str, name: str
+    command: LaunchCommand, place: str, nodes: Sequence[str], surveys: Mapping[str, JobEnvironment], cause: Cause
 ) -> Iterator[Cause]:
-    """Yield the cause for ``nodes`` with a low limit. A line for ``*`` does not count for root (limits.conf(5))."""
+    """Yield ``cause`` for nodes with a low limit, which their scripts set at ``place``, or else the session.
+
+    Its fix is a line of limits.conf(5), in which one for ``*`` does not count for root.
+    """
+    name = cause.fix.partition(" ")[0]
+    if place:
+        line = command.on(nodes[0]).limits[name]
+        yield Cause(cause.test, tuple(nodes), place + cause.why, f"remove {line} from {place.removesuffix(': ')}")
+        return
     for who in ("root", "*"):
         own = tuple(node for node in nodes if (surveys[node].user == "root") == (who == "root"))
         if own:
-            fix = f"{who} - {limit}   in /etc/security/limits.d/{name}.conf of these nodes; then log in again"
-            yield Cause(test, own, why, fix)
+            fix = f"{who} - {cause.fix}   in /etc/security/limits.d/{name}.conf of these nodes; then log in again"
+            yield Cause(cause.test, own, cause.why, fix)
 
 
 def limits(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
@@ -167,12 +197,13 @@ def limits(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Ite
     yield from _full(surveys)
     if command.per_node != 1:
         yield from _shared_memory(surveys)
-    needed = len(surveys) * (command.per_node or 1) + _OTHER_FILES
-    files = {node: own.open_files for node, own in surveys.items() if own.open_files is not None}
-    few = {node: limit for node, limit in files.items() if limit < needed}
-    lowest = min(few.values(), default=0)
-    why = f"a process may open only {lowest} files, for a connection to each rank ({needed} needed)"
-    yield from _limited("environment", few, surveys, why, "nofile 1048576", "nofile")
+    needed = sum(command.on(node).ranks or 1 for node in surveys) + _OTHER_FILES
+    able = {node: _limit(command, node, "nofile", own.open_files) for node, own in surveys.items()}
+    few = {node: limit for node, limit in able.items() if limit is not None and limit < needed}
+    for place, nodes in _by_script(command, few, "nofile").items():
+        lowest = min(few[node] for node in nodes)
+        why = f"a process may open only {lowest} files, for a connection to each rank ({needed} needed)"
+        yield from _limited(command, place, nodes, surveys, Cause("environment", (), why, "nofile 1048576"))
 
 
 def _full(surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:

@@ -19,9 +19,9 @@ from gpuops.collective.preflight import job_environment as survey
 from gpuops.collective.preflight.causes import EACH, LISTED, Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis, StepLog
 from gpuops.collective.preflight.job_environment import JobEnvironment, parse_survey
-from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.collective.preflight.launch_command import LaunchCommand, NodeCommand
 from gpuops.collective.preflight.rendezvous import NO_ROUTE, Rendezvous, route_to
-from gpuops.errors import CancelledError, NodeError, format_count
+from gpuops.errors import CancelledError, LostError, NodeError, format_count
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult
 from gpuops.judging import Verdict
@@ -35,6 +35,8 @@ from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose, propose_again
 from gpuops.reasons import Excluded, excluded_by
 from gpuops.shell import Command, Completed
+from gpuops.transport.agent import AgentTransport
+from gpuops.transport.worker import NO_PYTHON
 
 _READ: tuple[Probe[Any], ...] = (ib_ports, gids)
 _EXCLUDING = frozenset({"reach", *get_args(NetworkTest)})
@@ -103,7 +105,9 @@ class Preflight:
         with_rdma = [name for name, ports in rails.items() if ports]
         of_nodes = (node_causes.environment(self.command, surveys), node_causes.limits(self.command, surveys))
         self.log.add("environment", chain(*of_nodes), _versions(surveys))
-        self.log.add("memlock", node_causes.memory(surveys, with_rdma), "" if with_rdma else "no RDMA on the nodes")
+        self.log.add(
+            "memlock", node_causes.memory(self.command, surveys, with_rdma), "" if with_rdma else "no RDMA on the nodes"
+        )
         self._chains = {name: own.input_chains for name, own in surveys.items()}
         settings = {name: {**own.environment, **self.command.environment_on(name)} for name, own in surveys.items()}
         self._check_rendezvous(settings)
@@ -132,8 +136,7 @@ class Preflight:
         return [Cause("reach", (reason.host,), reason.why, _bring_back(reason)) for reason in missing]
 
     def _by_ssh(self) -> dict[str, str]:
-        answers = self.pool.ask([survey.by_ssh(self.command.program, self.command.files, self.command.environment)])
-        return {name: answer.out for name, (answer,) in answers.items()}
+        return self.pool.each(lambda transport, host: _answer(transport, self.command.on(host.name)))
 
     def _by_srun(self, slurm: Slurm) -> dict[str, str]:
         """Return the same through one Slurm step; exclude nodes where it does not run, with Slurm's reason."""
@@ -268,8 +271,18 @@ class Preflight:
             self.log.skip("all-reduce", figure.detail)
 
 
+def _answer(transport: AgentTransport, job: NodeCommand) -> str:
+    """Return the answer to the survey; raise `LostError` without Python, with which all later steps ask the node."""
+    (answer,) = transport.batch([survey.by_ssh(job)])
+    if not transport.has_python:
+        raise LostError(transport.node, NO_PYTHON)
+    return answer.out
+
+
 def _bring_back(reason: Excluded) -> str:
     """Return what to do about a node that does not answer."""
+    if reason.why == NO_PYTHON:
+        return f"install Python 3 on {EACH}, or set ansible_python_interpreter to its path"
     if reason.unreachable == "host_key":
         return f"compare its host key on its console, then {propose('trust', reason.host, '--replace')}"
     return "bring the node back, or remove it from the job"

@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuops.collective.preflight.causes import Cause, named
+from gpuops.collective.preflight.launch_command import NodeCommand
 from gpuops.errors import format_count
 from gpuops.launching.plan import JobPlan, NodePlan
 from gpuops.launching.scripts.against_plan import GPUS, rendezvous_of, wrong_settings
 from gpuops.launching.scripts.between import JUDGED, Note, misordered, uncertain, unlike
+from gpuops.launching.scripts.commanding import ANY_PROGRAM, command_of, usual_of
 from gpuops.launching.scripts.part import MASTERS, Part
-from gpuops.launching.scripts.reading import Script, Setting, read_script, with_config
+from gpuops.launching.scripts.reading import Script, Setting, is_path, read_script, with_config
 
 _COMPARED = frozenset(
     "--nnodes --nproc-per-node --node-rank --rdzv-backend --rdzv-id --rdzv-endpoint --local-addr --num-machines"
@@ -27,9 +29,9 @@ _COMPARED = frozenset(
 class ScriptCheck:
     """The ``causes`` why the job of the scripts would not be the planned one, and sentences on what is ``unchecked``.
 
-    ``master`` and ``port`` are the rendezvous of the scripts, ``program`` and ``words`` what most of them start.
-    ``environment`` is what all of them set alike, ``by_node`` what else each sets, and ``places`` are where, as
-    ``FILE:LINE: `` with the mark in place of the node's name.
+    ``master`` and ``port`` are the rendezvous of the scripts, ``program`` and ``files`` what most of them start.
+    ``environment`` is what all of them set alike, ``by_node`` what else each says, with the mark in place of the node's
+    name in its places.
     """
 
     causes: tuple[Cause, ...]
@@ -38,10 +40,9 @@ class ScriptCheck:
     port: int
     launcher: str
     program: str
-    words: tuple[str, ...]
+    files: tuple[str, ...]
     environment: Mapping[str, str] = field(hash=False)
-    by_node: Mapping[str, Mapping[str, str]] = field(hash=False)
-    places: Mapping[str, Mapping[str, str]] = field(hash=False)
+    by_node: Mapping[str, NodeCommand] = field(hash=False)
 
 
 def check_scripts(plan: JobPlan, aliases: Collection[str] = ()) -> ScriptCheck:
@@ -58,18 +59,17 @@ def check_scripts(plan: JobPlan, aliases: Collection[str] = ()) -> ScriptCheck:
     )
     others = () if agreed.master else {*aliases} - {plan.master}
     notes = [*(note for part in parts for note in _unread(part, others)), *uncertain(started)]
-    common = _common(parts)
+    usual = usual_of(parts, plan)
     return ScriptCheck(
         causes,
         tuple(_folded(notes)),
         agreed.master or plan.master,
         int(agreed.port) if agreed.port and agreed.port.isdecimal() else plan.port,
         started[0].script.launcher if started else "",
-        started[0].script.program if started else "",
-        started[0].script.words if len({part.script.words for part in started}) == 1 else (),
-        common,
-        {part.name: _without(_readable(part), common) for part in parts},
-        {part.name: {name: f"{part.place(own)}: " for name, own in part.script.exports.items()} for part in parts},
+        usual.program if usual.program and is_path(usual.program) else ANY_PROGRAM,
+        usual.files,
+        usual.environment,
+        {part.name: command_of(part, plan, usual) for part in parts},
     )
 
 
@@ -85,25 +85,15 @@ def _ended(parts: Sequence[Part]) -> Iterator[Cause]:
             ranks = format_count(len(part.node.seats), "rank")
             why = f"{part.place(end)}: {end.value} ends the script before it starts the job, the plan says {ranks} here"
             yield Cause("files", (part.name,), why, f"remove {end.value} from {part.place(end)}")
+        if never := part.script.never:
+            ranks = format_count(len(part.node.seats), "rank")
+            why = f"{part.place(never)}: {never.value} keeps the job from starting, the plan says {ranks} here"
+            yield Cause("files", (part.name,), why, f"remove {never.value} from {part.place(never)}")
 
 
 def _read(node: NodePlan) -> Script:
     script = read_script(node.script, node.script_text.replace("\r\n", "\n"))
     return with_config(script, script.config, node.config_text) if node.config_text else script
-
-
-def _readable(part: Part) -> dict[str, str]:
-    return {name: own.value for name, own in part.script.exports.items() if own.is_readable}
-
-
-def _common(parts: Sequence[Part]) -> dict[str, str]:
-    """Return the variables that all scripts set alike."""
-    first, *others = (_readable(part) for part in parts)
-    return {name: value for name, value in first.items() if all(own.get(name) == value for own in others)}
-
-
-def _without(own: Mapping[str, str], common: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in own.items() if name not in common}
 
 
 def _unread(part: Part, aliases: Collection[str]) -> Iterator[Note]:
@@ -115,6 +105,9 @@ def _unread(part: Part, aliases: Collection[str]) -> Iterator[Note]:
         return
     if script.launcher == "accelerate" and not (part.node.config_text or "--machine-rank" in script.options):
         yield part.name, f"{part.place()}: Accelerate's configuration is not in this directory"
+    for word in (script.program, *(word for word in script.words if word.endswith(".py"))):
+        if not is_path(word):
+            yield part.name, f"{part.place()}: {word} is known only when it runs"
     for setting in _settings(part):
         if not setting.is_readable:
             yield part.name, f"{part.place(setting)}: {setting} is known only when it runs"

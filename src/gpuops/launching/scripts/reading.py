@@ -1,6 +1,7 @@
 """The script of a node as a shell reads it: what it exports, and the options of the launcher that it starts; pure.
 
-Commands that run only under a condition, other scripts and variables are not followed: what they decide is ``unread``.
+Commands that run only under a condition, other programs and variables are not followed: they are ``unread``, as far as
+they come before the launcher.
 """
 
 from __future__ import annotations
@@ -10,26 +11,32 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Literal
 
 from gpuops.collective.preflight.launch_command import is_torchrun, read_options
 from gpuops.document import parse
 from gpuops.errors import DocumentError
-from gpuops.render.shell_lines import shell_lines, shell_words
+from gpuops.launching.scripts.commands import TESTS, ShellCommand, shell_commands
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL | re.ASCII)
-_OPENS = frozenset("if case for while until select {".split())
-_CLOSES = frozenset("fi esac done }".split())
-_CONNECTS = frozenset("then else elif do ! time".split())
-_TESTS = frozenset("[ [[ test".split())
 _EXPORTS = frozenset("export declare typeset".split())
 _ASSIGNS = frozenset("declare typeset readonly".split())
 """Commands that set a variable and leave it exported if it was."""
 _OTHER_SCRIPTS = frozenset("source . eval".split())
-_MENTIONS = frozenset("echo printf type which hash command ls pip pip3 [ [[ test".split())
+_MENTIONS = frozenset("echo printf type which hash command ls pip pip3".split()) | TESTS
 """Commands after which a launcher's name is only a word."""
-_OPERATOR = re.compile(r"[();<>|&]+")
+_KNOWN = frozenset(
+    ": true cat echo printf local exec exit return shopt trap umask pwd date hostname sleep wait type hash which cd"
+    " ulimit unset set".split()
+).union(_EXPORTS, _ASSIGNS, TESTS)
+"""Commands that are followed, or that decide nothing about the job."""
+_MAKE_NO_FILES = frozenset("module ml conda mamba source . nvidia-smi grep ls rm chmod false lscpu free".split())
+"""Programs that do not make the directory to which a script changes behind them."""
+_LIMITS = {"n": "nofile", "l": "memlock"}
+"""The options of ulimit that count, with the names of limits.conf(5)."""
 _EXPANDED = re.compile(r"[$`]")
+_FEW_WORDS = 3
 _CONFIG_KEYS = ("num_machines", "num_processes", "machine_rank", "main_process_ip", "main_process_port")
 
 
@@ -70,8 +77,11 @@ class Script:
     """What a script does. ``start`` is where it starts the ``launcher`` by the name ``program``; None: nowhere.
 
     ``history`` are the settings of each variable that it exports, in their order. ``end`` is a command before ``start``
-    that ends the script. ``options`` are by their names with dashes, ``words`` are behind them: the job's program with
-    its arguments. ``unread`` are the sentences about what was not followed, each with its line.
+    that ends the script, ``never`` one that keeps ``start`` from running. ``options`` are by their names with dashes,
+    ``words`` are behind them: the job's program with its arguments. ``folder`` is where it starts them, seen from where
+    it is started itself (None: unknown), ``folders`` are the directories to which it changes, and ``limits`` what it
+    sets by ulimit. ``unread`` are the sentences about what was not followed, each with its line; such a command
+    ``may_make`` files.
     """
 
     path: str
@@ -80,6 +90,11 @@ class Script:
     program: str = ""
     start: Setting | None = None
     end: Setting | None = None
+    never: Setting | None = None
+    folder: str | None = ""
+    folders: tuple[Setting, ...] = ()
+    limits: Mapping[str, Setting] = field(default_factory=dict, hash=False)
+    may_make: bool = False
     options: Mapping[str, Setting] = field(default_factory=dict, hash=False)
     words: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -96,24 +111,11 @@ class Script:
         return named.value.rpartition("/")[2] if named else ""
 
 
-@dataclass(frozen=True)
-class _Command:
-    """One simple command; it may not run if ``depends`` on another command, or on a condition.
-
-    One that does not, but is in a subshell or behind ``&&``, is not one of the script ``itself``.
-    """
-
-    words: tuple[str, ...]
-    line: int
-    depends: bool
-    itself: bool
-
-
 def read_script(path: str, text: str) -> Script:
     """Read the script ``text`` of the file ``path``."""
     script, variables = Script(path), dict[str, Setting]()
     try:
-        commands = list(_commands(text))
+        commands = list(shell_commands(text))
     except ValueError:
         return replace(script, unread=(f"{path}: its quotes span lines",))
     for command in commands:
@@ -139,80 +141,93 @@ def _option(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
-def _commands(text: str) -> Iterator[_Command]:
-    """Yield the simple commands of a script; bodies of here-documents are left out."""
-    depth, subshells = 0, 0
-    for line in shell_lines(text):
-        words = shell_words(_without_substitutions(line.text))
-        depends, tested = False, False
-        for operators, command in _simple(words):
-            subshells = max(0, subshells + operators.count("(") - operators.count(")"))
-            operator = operators.strip("();")
-            if not command:
-                continue
-            plain = tuple(itertools.dropwhile(_CONNECTS.__contains__, command))
-            depends = operator in ("&&", "||") and (depends or tested or operator == "||")
-            tested = command[0] in _TESTS
-            depth += plain[:1] != () and plain[0] in _OPENS
-            if plain:
-                yield _Command(plain, line.number, depth > 0 or depends, not subshells and operator not in ("&&", "||"))
-            depth -= command[0] in _CLOSES and depth > 0
-
-
-def _without_substitutions(line: str) -> str:
-    """Return a line with ``$_`` in place of what another command prints; raise `ValueError` if that spans lines."""
-    line = re.sub(r"`[^`]*`", "$_", line)
-    while (start := line.find("$(")) >= 0:
-        depth = 0
-        for at in range(start + 1, len(line)):
-            depth += (line[at] == "(") - (line[at] == ")")
-            if not depth:
-                break
-        else:
-            raise ValueError("no end of $(")
-        line = f"{line[:start]}$_{line[at + 1 :]}"
-    return line
-
-
-def _simple(words: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each command of a line, without its redirections, and the operators before it; last those at the end."""
-    operators, command, redirects = "", list[str](), False
-    for word in (*words, ";"):
-        if not _OPERATOR.fullmatch(word):
-            if not redirects:
-                command.append(word)
-        elif "<" in word or ">" in word:
-            redirects = True  # a file, or the number of a descriptor
-        else:
-            if command:
-                yield operators, tuple(command)
-            operators, command, redirects = word if command else operators + word, [], False
-    yield operators, ()
-
-
-def _after(script: Script, command: _Command, variables: dict[str, Setting]) -> Script:
+def _after(script: Script, command: ShellCommand, variables: dict[str, Setting]) -> Script:
     """Return what is known of the script after one more command; ``variables`` are those that it has assigned."""
     at = _launcher_at(command.words)
+    if command.never:
+        return _never_started(script, command, at) if at is not None and not script.start else script
     if command.words[0] in _OTHER_SCRIPTS:
         return _unread(script, command, f"{' '.join(command.words)} is not followed")
     if command.depends:
-        sets = command.words[0] in {*_EXPORTS, "unset"}
-        what = f"{' '.join(command.words[:2])} … depends on a condition"
-        return _unread(script, command, what) if sets or at is not None else script
+        return _after_condition(script, command, at)
     if at is not None:
-        return _started(script, command, at)
-    if _ends(command) and not script.start and not script.end:
+        return _started(replace(script, start=None, never=None) if script.never else script, command, at)
+    return _set(script, command, variables) if script.start else _before_start(script, command, variables)
+
+
+def _before_start(script: Script, command: ShellCommand, variables: dict[str, Setting]) -> Script:
+    if _ends(command) and not script.end:
         return replace(script, end=Setting("", " ".join(command.words), script.path, command.line))
-    return _set(script, command, variables)
+    follow = {"cd": _moved, "ulimit": _limited}.get(command.words[0])
+    return follow(script, command) if follow else _not_followed(_set(script, command, variables), command)
 
 
-def _ends(command: _Command) -> bool:
+def _after_condition(script: Script, command: ShellCommand, at: int | None) -> Script:
+    """Return what is known after a command that may not run; ``at`` is where it starts a launcher."""
+    first = command.words[0]
+    leaves = first in ("exit", "return") and not command.otherwise
+    decides = first in {*_EXPORTS, "unset"} or (not script.start and (leaves or first in ("cd", "ulimit", "exec")))
+    if at is not None or (decides and not command.subshell) or (decides and first in _EXPORTS):
+        known = replace(script, folder=None) if first == "cd" else script
+        return _unread(known, command, f"{' '.join(command.words[:2])} … depends on a condition")
+    return script if script.start else _not_followed(script, command)
+
+
+def _not_followed(script: Script, command: ShellCommand) -> Script:
+    """Return the script with a note on a command before its launcher, unless that is known to decide nothing."""
+    words = [*itertools.dropwhile(_ASSIGNMENT.fullmatch, command.words)]
+    if not words or words[0] in _KNOWN or words[:2] == ["command", "-v"]:
+        return script
+    what = " ".join(words[:_FEW_WORDS]) + " …" * (len(words) > _FEW_WORDS)
+    may_make = script.may_make or words[0] not in _MAKE_NO_FILES
+    return replace(_unread(script, command, f"{what} is not followed"), may_make=may_make)
+
+
+def _moved(script: Script, command: ShellCommand) -> Script:
+    """Return the script after ``cd``: in a directory that must be there, unless a program may have made it."""
+    places = [word for word in command.words[1:] if word not in ("-P", "-L", "-e", "--")]
+    if command.subshell:
+        return script
+    if len(places) != 1 or not is_path(places[0]) or (script.folder is None and not places[0].startswith("/")):
+        unknown = replace(script, folder=None)
+        return _unread(unknown, command, f"{' '.join(command.words)} is known only when it runs")
+    folder = str(PurePosixPath(script.folder or "", places[0]))
+    if script.may_make:
+        unchecked = f"{' '.join(command.words)}: the lines before it may make that directory"
+        return replace(_unread(script, command, unchecked), folder=None)
+    own = Setting("cd", folder, script.path, command.line)
+    return replace(script, folder=folder, folders=(*script.folders, own))
+
+
+def is_path(word: str) -> bool:
+    """Return True if a word of a script is a path as it stands: the shell replaces nothing in it."""
+    return not re.search(r"[$`*?\[]", word) and not word.startswith(("~", "-"))
+
+
+def _limited(script: Script, command: ShellCommand) -> Script:
+    """Return the script after ``ulimit``."""
+    options, value = "".join(word.strip("-") for word in command.words[1:-1]), command.words[-1]
+    name = _LIMITS.get(options.strip("S"), "")
+    if len(command.words) == 1 or value.startswith("-") or options.strip("SH") == "c":
+        return script  # it only prints, or limits core dumps
+    if command.subshell or not name or not re.fullmatch(r"[0-9]{1,18}|unlimited", value):
+        return _unread(script, command, f"{' '.join(command.words)} is not followed")
+    own = Setting(" ".join(command.words[:-1]), value, script.path, command.line)
+    return replace(script, limits={**script.limits, name: own})
+
+
+def _never_started(script: Script, command: ShellCommand, at: int) -> Script:
+    started = _started(script, command, at)
+    return replace(started, never=Setting("", command.never, script.path, command.line))
+
+
+def _ends(command: ShellCommand) -> bool:
     """Return True for ``exit``, and for ``exec`` with a program in place of the script."""
     first, *rest = command.words
     return command.itself and (first == "exit" or (first == "exec" and bool(rest)))
 
 
-def _set(script: Script, command: _Command, variables: dict[str, Setting]) -> Script:
+def _set(script: Script, command: ShellCommand, variables: dict[str, Setting]) -> Script:
     """Return the script after a command that may set variables."""
     first, *rest = command.words
     if first == "unset" or (first in _EXPORTS and {"-n", "+x"} & {*rest}):
@@ -235,7 +250,7 @@ def _with(script: Script, settings: Iterable[Setting]) -> Script:
     return replace(script, history=history)
 
 
-def _unset(script: Script, command: _Command, names: Iterable[str]) -> Iterator[Setting]:
+def _unset(script: Script, command: ShellCommand, names: Iterable[str]) -> Iterator[Setting]:
     """Yield the end of each variable of ``names`` that the script has exported."""
     return (Setting(name, "", script.path, command.line, is_there=False) for name in names if name in script.exports)
 
@@ -249,15 +264,15 @@ def _taken_away(words: Sequence[str], exports: Iterable[str]) -> Iterator[str]:
         yield word if before in ("-u", "--unset") else re.sub("^(-u|--unset=)", "", word)
 
 
-def _setting(script: Script, command: _Command, match: re.Match[str]) -> Setting:
+def _setting(script: Script, command: ShellCommand, match: re.Match[str]) -> Setting:
     return Setting(match[1], match[2], script.path, command.line)
 
 
-def _unread(script: Script, command: _Command, why: str) -> Script:
+def _unread(script: Script, command: ShellCommand, why: str) -> Script:
     return replace(script, unread=(*script.unread, f"{script.path}:{command.line}: {why}"))
 
 
-def _exported(script: Script, command: _Command, word: str, variables: Mapping[str, Setting]) -> Iterator[Setting]:
+def _exported(script: Script, command: ShellCommand, word: str, variables: Mapping[str, Setting]) -> Iterator[Setting]:
     """Yield what one word of ``export`` sets: ``NAME=VALUE``, or a name that was assigned before."""
     if match := _ASSIGNMENT.fullmatch(word):
         yield _setting(script, command, match)
@@ -282,7 +297,7 @@ def _launcher(words: Sequence[str]) -> tuple[Literal["torchrun", "accelerate"], 
     return ("accelerate", 2) if name == "accelerate" and words[1] == "launch" else None
 
 
-def _started(script: Script, command: _Command, at: int) -> Script:
+def _started(script: Script, command: ShellCommand, at: int) -> Script:
     words = list(command.words)
     found = _launcher(words[at:])
     launcher, count = found or ("torchrun", 1)

@@ -46,6 +46,14 @@ def edit_option(job, _nodes, name, value, file, line):
     job.hosts.run(f"sed -i -E '{line}s#{name}=[^ ]*#{name}={value}#' /run/job/{file}")
 
 
+def edit_text(job, _nodes, new, old, file, line):
+    job.hosts.run(f"sed -i '{line}s#{old}#{new}#' /run/job/{file}")
+
+
+def remove_text(job, nodes, text, file, line):
+    edit_text(job, nodes, "", text, file, line)
+
+
 def edit_variable(job, _nodes, files, line, name, value):
     """Give a variable that scripts export another value; ``files`` may be folded."""
     for file in NodeSet(files):
@@ -71,7 +79,7 @@ def bring_back(job, nodes):
 
 
 ACTIONS = {
-    r"put (\S+) on these nodes, or name one that all have(?: with --workdir)?": put,
+    r"put (\S+) on these nodes, or name (?:one that all have(?: with --workdir)?|another one in \S+)": put,
     r"put (\S+) of n1 on these nodes": put,
     r"render the files again with (.*)": render_again,
     r"ip route get (\S+)   on (n\d); then correct that route, or the firewall of n\d": correct_route,
@@ -82,6 +90,8 @@ ACTIONS = {
     r"(.*?)   on (these nodes|this node|n\d)(?:; .*)?": run_there,
     r"(.*?)   in (\S+) of these nodes; then log in again": add_line,
     r"(--[a-z-]+)=(\S+) in (\S+):(\d+)": edit_option,
+    r"(\S+) in place of (\S+) in (\S+):(\d+)": edit_text,
+    r"remove (.+) from (\S+):(\d+)": remove_text,
     r"(?:use nodes with GPUs; for a job that uses none: )?(\S+):(\d+): (\w+)=(\S*)": edit_variable,
     r"(?:use nodes with GPUs; for a job that uses none: )?(--env \S+=\S*)": set_option,
 }

@@ -30,6 +30,15 @@ ON_LAB = (
         plant={"gpu02": "gpu3:compute-mode"},
     ),
     Planted(
+        "a container or cgroup leaves a node fewer GPUs than the job needs",
+        "gpus",
+        "gpu02",
+        "the plan starts 8 ranks here, for 4 GPUs",
+        "repair the node, or render the files again for the GPUs that it has; to use spares: "
+        "gpuops place --replace gpu02 --of {job} -i {inventory}",
+        plant={"gpu02": "host:cgroup=4"},
+    ),
+    Planted(
         "the driver was updated without a reboot",
         "gpus",
         "gpu01",
@@ -101,6 +110,15 @@ ON_LAB = (
         "its clock is 300 s ahead of the others'",
         "chronyc makestep   on gpu02; then find out why the clock drifted",
         plant={"gpu02": "host:clock-skew=300"},
+    ),
+    Planted(
+        "a node has no Python",
+        "reach",
+        "gpu02",
+        "no Python 3 found on the node",
+        "install Python 3 on gpu02, or set ansible_python_interpreter to its path",
+        plant={"gpu02": "host:no-python"},
+        code=3,
     ),
     Planted(
         "a node refuses connections",

@@ -87,7 +87,7 @@ class Job:
             lines = path.read_text().splitlines(keepends=True)
             assert lines.pop(number).startswith(f"export {match[3]}={match[4]} ")
             path.write_text("".join(lines))
-        elif commands := proposed(fix):
+        elif (commands := proposed(fix)) and not fix.startswith("repair the node, or "):
             run_gpuops(*commands[0], "--yes", cwd=self.lab.base, check=True)
         else:
             cluster.clear(self.lab.folder, cause["nodes"])
@@ -108,7 +108,8 @@ def test_cause_is_named_and_after_its_fix_the_job_starts(job, planted):
     first, *others = document["preflight"]["causes"]
     assert (code, first["test"], ",".join(first["nodes"])) == (planted.code, planted.test, planted.nodes), first
     assert fnmatch.fnmatchcase(first["why"], planted.why.replace("[", "[[]")), first["why"]
-    assert first["fix"] == planted.fix.replace("{inventory}", str(job.lab.inventory))
+    names = {"{inventory}": str(job.lab.inventory), "{job}": str(job.folder)}
+    assert first["fix"] == re.sub(r"\{\w+\}", lambda match: names[match[0]], planted.fix)
     assert not document["started"]
     job.carry_out(first)
     code, document = job.launch()
