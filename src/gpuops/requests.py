@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.judging import Level
     from gpuops.launching.outcome import JobRun
+    from gpuops.layout import ModelSpec
     from gpuops.placement import Placement
     from gpuops.planner.gpus import Precision
     from gpuops.planner.training import Framework, Optimizer
@@ -188,8 +189,8 @@ class PlaceRequest(Request["Placement"]):
     """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts.
 
     Nodes that a validation saw at most ``max_age`` seconds ago are not asked again. With ``gpus_by_node``, the number
-    of GPUs by host name, no node is asked at all. With ``replaced`` hosts, the layout is that of the launch directory
-    ``earlier``, and all ranks of other hosts stay where they are.
+    of GPUs by host name, no node is asked at all. With ``replaced`` hosts (patterns), the layout is that of the launch
+    directory ``earlier``, and all ranks of other hosts stay where they are.
     """
 
     layout: str = "dp=all"
@@ -257,7 +258,7 @@ class RenderRequest(Request["Launch"]):
     command: Sequence[str] = ("train.py",)
     name: str = "train"
     port: int | None = None
-    model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
+    model: Path | Mapping[str, Any] | ModelSpec | None = field(default=None, hash=False)
     force: bool = False
     image: str = ""
     mounts: Sequence[str] = ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._common.asking import declares, describes_job, words_of
+from gpuops.cli._common.asking import declares, describes_job, with_recorded, words_of
 from gpuops.cli._common.options import asks, carry_out, completes, reaches
 from gpuops.cli._common.terminal import WithWords, exits, page, print_lines
 from gpuops.requests import PlaceRequest, RenderRequest
@@ -49,7 +49,8 @@ def command(
     """Write launch files for a layout on these nodes.
 
     The words after -- are the script (train.py) and its arguments. A script in the current directory is written with
-    its full path. Nodes that you list with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
+    its full path. With --replace, the job is that of the launch directory, except for what you set. Nodes that you list
+    with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
     """
     from gpuops.operations.launch import model_of
     from gpuops.report import launch as report
@@ -58,7 +59,8 @@ def command(
     model_of(job["model"])  # a wrong word or file is reported before any node is asked
     placement = carry_out(cluster, request)
     job |= {"command": _command(words), "force": request.force}
-    made = [carry_out(cluster, RenderRequest(placement, target, **job)) for target in targets]
+    jobs = {target: with_recorded(job, request.earlier, placement, target) for target in targets}
+    made = [carry_out(cluster, RenderRequest(placement, target, **jobs[target])) for target in targets]
     launches = {output / launch.target.name if len(made) > 1 else output: launch for launch in made}
     if check:
         return _check(launches)

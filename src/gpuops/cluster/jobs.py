@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
     from gpuops.launching.outcome import JobRun
+    from gpuops.layout import ModelSpec
     from gpuops.placement import Placement
     from gpuops.planner.gpus import Precision
     from gpuops.planner.training import Framework, Optimizer
@@ -94,7 +95,7 @@ class Jobs(Calls):
 
         Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again. With
         ``gpus_by_node``, the number of GPUs by host name, no host is asked at all. Spares take the place of
-        ``replaced`` hosts of the job in the launch directory ``earlier``; its other ranks stay.
+        ``replaced`` hosts (patterns) of the job in the launch directory ``earlier``; its other ranks stay.
         """
         return self.ask(
             PlaceRequest(
@@ -110,7 +111,7 @@ class Jobs(Calls):
         command: Sequence[str] = ("train.py",),
         name: str = "train",
         port: int | None = None,
-        model: Path | Mapping[str, Any] | None = None,
+        model: Path | Mapping[str, Any] | ModelSpec | None = None,
         force: bool = False,
         image: str = "",
         mounts: Sequence[str] = (),

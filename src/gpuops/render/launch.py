@@ -108,7 +108,7 @@ def launch_for(target: Target, placement: Placement, job: Job, model: ModelSpec 
     """Return what ``target`` renders for ``placement``; raise `TemplateError` if it refuses or a template is wrong."""
     files = tuple(render(target, placement, job, model))
     start = start_command(target, placement, job, model)
-    return Launch(target, placement, files, start, seats_file(target, placement, job, start))
+    return Launch(target, placement, files, start, seats_file(target, placement, job, start, model))
 
 
 def _one_line(names: Collection[str], what: str) -> list[str]:
