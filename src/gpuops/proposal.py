@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _ASKED_OF_SAVED = ("validate", "profiles", "topology", "allreduce", "place", "render")
 _WITHOUT_LOGIN = ("inventory", "runs", "diff", "history", "why", "journal", "state list", "state show")
@@ -68,3 +68,17 @@ def propose_again(command: str, *words: str) -> str:
     pattern = (options.pattern,) if options.pattern else ()
     limit = ("--limit", options.limit) if options.limit else ()
     return propose(command, *pattern, *words, *limit)
+
+
+def propose_repeated(command: str, *words: str, declared: str = "") -> str:
+    """Return `propose_again` with the saved answers too, if there are any: the command sees what this one saw.
+
+    ``declared`` are nodes with their number of GPUs, in place of the pattern; they need no inventory of their own.
+    """
+    options = _options.get()
+    again = replace(options, pattern=declared or options.pattern)
+    if declared and options.inventory == f"{options.pattern},":
+        again = replace(again, inventory="")
+    saved = ("--from", options.saved) if options.saved and options.inventory else ()
+    with proposing(again):
+        return propose_again(command, *words, *saved)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.judging import Level
     from gpuops.launching.outcome import JobRun
+    from gpuops.layout import ModelSpec
     from gpuops.placement import Placement
     from gpuops.planner.gpus import Precision
     from gpuops.planner.training import Framework, Optimizer
@@ -188,8 +189,8 @@ class PlaceRequest(Request["Placement"]):
     """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts.
 
     Nodes that a validation saw at most ``max_age`` seconds ago are not asked again. With ``gpus_by_node``, the number
-    of GPUs by host name, no node is asked at all. With ``replaced`` hosts, the layout is that of the launch directory
-    ``earlier``, and all ranks of other hosts stay where they are.
+    of GPUs by host name, no node is asked at all. With ``replaced`` hosts (patterns), the layout is that of the launch
+    directory ``earlier``, and all ranks of other hosts stay where they are.
     """
 
     layout: str = "dp=all"
@@ -211,9 +212,10 @@ class PlanRequest(Request["LayoutPlan"]):
 
     ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used, and those that
     a validation saw at most ``max_age`` seconds ago are not asked again. ``why_not`` and ``against`` are layouts to
-    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. With ``tokens``, or ``days`` of training
-    without a failure, the plan says when the job finishes; a checkpoint, a restart after a failure, and the repair of a
-    node take so many seconds.
+    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. ``host_gib`` and ``nvme_gib`` are the host
+    memory and the NVMe drives of each node; without them, the first is what the hosts report. With ``tokens``, or
+    ``days`` of training without a failure, the plan says when the job finishes; a checkpoint, a restart after a
+    failure, and the repair of a node take so many seconds.
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
@@ -238,6 +240,8 @@ class PlanRequest(Request["LayoutPlan"]):
     checkpoint_seconds: float = 60.0
     restart_seconds: float = 600.0
     repair_seconds: float = 172800.0
+    host_gib: float | None = None
+    nvme_gib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -254,7 +258,7 @@ class RenderRequest(Request["Launch"]):
     command: Sequence[str] = ("train.py",)
     name: str = "train"
     port: int | None = None
-    model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
+    model: Path | Mapping[str, Any] | ModelSpec | None = field(default=None, hash=False)
     force: bool = False
     image: str = ""
     mounts: Sequence[str] = ()

@@ -13,9 +13,11 @@ from gpuops.inventory import Host, Port
 from gpuops.layout import AXES, Layout, parse_layout
 from gpuops.placement import GpuShape, Link, NodeShape, largest_domain, place, shape_of
 from gpuops.probes.host.pcie import PcieLink
+from gpuops.probes.host.system import System
 from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, SmiError
 from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
+from gpuops.results.kept import shape_document, shape_from
 
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
 RACK_UUID = "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
@@ -266,6 +268,13 @@ class TestTheShapeOfANode:
         assert shape.leaves == ("L0", "L1", "L2", "L3")
         assert shape.gpus[3] == GpuShape(3, "GPU-3", "0000:03:00.0", 1, "mlx5_3", 0, 3, "L3")
         assert shape.link([0, 1, 2]) == "NV4"
+
+    def test_has_the_memory_of_the_node_and_keeps_it_in_a_record(self):
+        machine = System(*("",) * 5, None, "", 2016.0, "", None, {}, "", "", "", virtual=False)
+        known = facts(system=machine)
+        assert shape_of(host(), known).host_gib == 2016
+        assert shape_from(shape_document(host(), known), host()).host_gib == 2016
+        assert shape_of(host(), facts()).host_gib is None
 
     def test_has_a_clique_for_all_that_nvlink_joins(self):
         pairs = shape_of(

@@ -39,7 +39,7 @@ def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path |
     if placement.moved:
         from gpuops.operations.replan import restart
 
-        tell(restart(request))
+        tell(restart(request, placement))
     if svg is not None:
         output = output.with_file(svg, "svg", quiet=not show)
     output.publish(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
     from gpuops.launching.outcome import JobRun
+    from gpuops.layout import ModelSpec
     from gpuops.placement import Placement
     from gpuops.planner.gpus import Precision
     from gpuops.planner.training import Framework, Optimizer
@@ -61,6 +62,8 @@ class Jobs(Calls):
         checkpoint_seconds: float = 60.0,
         restart_seconds: float = 600.0,
         repair_seconds: float = 172800.0,
+        host_gib: float | None = None,
+        nvme_gib: float | None = None,
     ) -> LayoutPlan:
         """Return the fastest layouts of ``model`` on these hosts, or on a catalogue's ``cluster``; see `PlanRequest`.
 
@@ -70,7 +73,8 @@ class Jobs(Calls):
         asked = replace(job, strategy=strategy, why_not=why_not, against=against, explain=explain)
         asked = replace(asked, top=top, all_nodes=all_nodes, facts=facts, max_age=max_age, days=days, tokens=tokens)
         asked = replace(asked, checkpoint_seconds=checkpoint_seconds, restart_seconds=restart_seconds)
-        return self.ask(replace(asked, repair_seconds=repair_seconds, calibration=calibration))
+        asked = replace(asked, repair_seconds=repair_seconds, host_gib=host_gib, nvme_gib=nvme_gib)
+        return self.ask(replace(asked, calibration=calibration))
 
     def place(
         self,
@@ -91,7 +95,7 @@ class Jobs(Calls):
 
         Hosts that a validation of this project saw at most ``max_age`` seconds ago are not asked again. With
         ``gpus_by_node``, the number of GPUs by host name, no host is asked at all. Spares take the place of
-        ``replaced`` hosts of the job in the launch directory ``earlier``; its other ranks stay.
+        ``replaced`` hosts (patterns) of the job in the launch directory ``earlier``; its other ranks stay.
         """
         return self.ask(
             PlaceRequest(
@@ -107,7 +111,7 @@ class Jobs(Calls):
         command: Sequence[str] = ("train.py",),
         name: str = "train",
         port: int | None = None,
-        model: Path | Mapping[str, Any] | None = None,
+        model: Path | Mapping[str, Any] | ModelSpec | None = None,
         force: bool = False,
         image: str = "",
         mounts: Sequence[str] = (),

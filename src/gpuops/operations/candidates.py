@@ -72,7 +72,7 @@ def _excluded(
 ) -> dict[str, Excluded]:
     """Return the excluded nodes, also those that a measurement blames or of which the shape is unknown; note them."""
     excluded |= _defective(request, candidates)
-    if not (request.all_nodes or request.facts or work.nodes.source == "saved"):
+    if not (request.all_nodes or request.facts):
         excluded |= blamed(work, candidates)
     for node, shape in candidates.items():
         if isinstance(shape, Unknown):
@@ -82,12 +82,13 @@ def _excluded(
 
 
 def _recalled(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Shape], dict[str, Excluded]]:
-    """Return the nodes that a recent validation saw, and those of them that failed it."""
-    if request.facts or request.measured or work.nodes.source == "saved":
+    """Return the nodes that a recent validation saw, and those of them that failed it; saved nodes are read again."""
+    if request.facts or request.measured:
         return {}, {}
     known = recall(work, request.max_age)
     failed = {} if request.all_nodes else {node: each.fails for node, each in known.items() if each.fails}
-    return {node: each.shape for node, each in known.items()}, {n: unhealthy_node(n, c) for n, c in failed.items()}
+    excluded = {node: unhealthy_node(node, checks) for node, checks in failed.items()}
+    return {} if work.nodes.source == "saved" else {node: each.shape for node, each in known.items()}, excluded
 
 
 def _asked(work: Workspace, request: PlaceRequest) -> tuple[dict[str, _Candidate], dict[str, Excluded]]:

@@ -58,10 +58,10 @@ def _targets_that_take(work: Workspace, placement: Placement, job: Job, model: M
                 yield name
 
 
-def model_of(source: Path | Mapping[str, Any] | None) -> ModelSpec | None:
+def model_of(source: Path | Mapping[str, Any] | ModelSpec | None) -> ModelSpec | None:
     """Read a Hugging Face ``config.json``, from a file or its content; raise `LayoutError` if it is invalid."""
-    if source is None:
-        return None
+    if source is None or isinstance(source, ModelSpec):
+        return source
     if isinstance(source, Mapping):
         return read_model(dict(source), "the model")
     return read_model(model_document(source), source.parent.name)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuops.document import parse_json, read_text
-from gpuops.errors import LayoutError
+from gpuops.errors import LayoutError, PatternError
 from gpuops.inventory.names import node_set
-from gpuops.layout import parse_layout
+from gpuops.inventory.patterns import select, split
+from gpuops.layout import Layout, parse_layout
 from gpuops.operations.health import unhealthy_node
 from gpuops.operations.past.recall import blamed, recall
 from gpuops.placement import LinkSpeeds, NodeShape, Placement, substitute
-from gpuops.proposal import propose
+from gpuops.proposal import propose, propose_repeated
 from gpuops.reasons import Excluded
-from gpuops.render import Job, port_of
-from gpuops.render.seats import SEATS_FILE, read_seats
+from gpuops.render.recorded import read_recorded
 from gpuops.requests import PlaceRequest
 from gpuops.workspace import Workspace
 
@@ -27,18 +25,40 @@ def replan(work: Workspace, request: PlaceRequest, shapes: Sequence[NodeShape], 
 
     What the job has lost before is no spare, and neither is a node that the store knows as faulty: both are noted.
     """
-    plan = _plan(request)
+    plan = read_recorded(request.earlier)
+    layout = _layout(request, plan)
     held = {node["name"]: [rank["gpu"] for rank in node["ranks"]] for node in plan["nodes"]}
-    if strangers := set(request.replaced) - held.keys():
-        raise LayoutError(f"{min(strangers)} holds no rank in {request.earlier}; its nodes are {', '.join(held)}")
+    lost = _lost(work, request, held)
     before = [name for name in plan.get("replaced", ()) if name not in held]
     spares = {shape.name for shape in shapes} - held.keys()
     unfit = {} if request.all_nodes else _unfit(work, request, spares, before)
     work.nodes.note_excluded(unfit.values())
     usable = [shape for shape in shapes if shape.name not in unfit]
-    layout = parse_layout(plan["layout"], plan["order"])
-    placement = substitute(layout, held, usable, frozenset(request.replaced), speeds=speeds, force=request.force)
-    return replace(placement, excluded=unfit, replaced=(*before, *request.replaced))
+    placement = substitute(layout, held, usable, frozenset(lost), speeds=speeds, force=request.force)
+    return replace(placement, excluded=unfit, replaced=(*before, *lost))
+
+
+def _layout(request: PlaceRequest, plan: Mapping[str, Any]) -> Layout:
+    """Return the layout of ``plan``; raise `LayoutError` if the request has another layout or order of ranks."""
+    layout, default = parse_layout(plan["layout"], plan["order"]), PlaceRequest()
+    text = plan["layout"] if request.layout == default.layout else request.layout
+    order = plan["order"] if request.order == default.order else request.order
+    if parse_layout(text, order, lambda _: layout.ranks) != layout:
+        raise LayoutError(
+            f"{request.earlier} has the layout {layout} in the order {layout.order}, which a replacement keeps; omit"
+            " --layout and --order, or place a new job without --replace"
+        )
+    return layout
+
+
+def _lost(work: Workspace, request: PlaceRequest, held: Collection[str]) -> list[str]:
+    """Return the nodes that the patterns select among those of the job; raise `LayoutError` for one without a rank."""
+    inventory = work.whole.inventory
+    try:
+        selected = select(",".join(request.replaced), held, inventory.groups if inventory else {})
+    except PatternError as error:
+        raise LayoutError(f"{request.earlier} has ranks on {node_set(held)} alone: {error}") from error
+    return [name for name in held if name in selected]
 
 
 def _unfit(
@@ -53,25 +73,16 @@ def _unfit(
     return {**{n: unhealthy_node(n, checks) for n, checks in failing.items()}, **blamed(work, spares), **lost}
 
 
-def restart(request: PlaceRequest) -> str:
-    """Return the commands that write the files of the new placement and start the job again."""
-    plan, where = _plan(request), str(request.earlier)
-    places = ("--replace", ",".join(request.replaced), "--of", where, "-o", where, "--overwrite")
-    words = ("-t", plan["target"], *places, *_options_of_job(plan))
-    declared = request.gpus_by_node
-    render = shlex.join(["gpuops", "render", *words, _folded(declared)]) if declared else propose("render", *words)
-    command = shlex.join(plan["command"]) if plan.get("command") else "SCRIPT ARGS"  # an older gpuops kept no command
-    return f"to restart: {render} -- {command} && {propose('launch', where)}"
-
-
-def _options_of_job(plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the options of render that describe the job of ``plan``, as far as they are not the default."""
-    own_port = port_of(plan["name"], plan["layout"], (node["name"] for node in plan["nodes"]))
-    usual = {"--name": ("name", Job().name), "--port": ("port", own_port), "--image": ("image", "")}
-    usual |= {"--queue": ("queue", ""), "--time": ("time", ""), "--master": ("chosen_master", "")}
-    words = [(o, str(plan[key])) for o, (key, value) in usual.items() if plan.get(key, value) != value]
-    words += [("--mount", mount) for mount in plan.get("mounts", ())]
-    return tuple(word for pair in words for word in pair)
+def restart(request: PlaceRequest, placement: Placement) -> str:
+    """Return the commands that write the files of this very placement and start the job again."""
+    where, default = str(request.earlier), PlaceRequest()
+    words = ["-t", read_recorded(request.earlier)["target"], "--replace", node_set(placement.moved)]
+    words += ["--of", where, "-o", where, "--overwrite"]
+    words += ["--include-unhealthy"] * request.all_nodes + ["--force"] * request.force
+    if request.max_age != default.max_age:
+        words += ["--max-age", f"{request.max_age:.0f}s"] if request.max_age else ["--fresh"]
+    render = propose_repeated("render", *words, declared=_folded(request.gpus_by_node or {}))
+    return f"to restart: {render} && {propose('launch', where)}"
 
 
 def _folded(gpus_by_node: Mapping[str, int]) -> str:
@@ -79,21 +90,5 @@ def _folded(gpus_by_node: Mapping[str, int]) -> str:
     names_by_count: dict[int, list[str]] = {}
     for name, count in gpus_by_node.items():
         names_by_count.setdefault(count, []).append(name)
-    return ",".join(f"{node_set(names)}:{count}" for count, names in names_by_count.items())
-
-
-def _plan(request: PlaceRequest) -> dict[str, Any]:
-    """Return the plan in the launch directory; raise `LayoutError` if there is none that can be read."""
-    file = request.earlier / SEATS_FILE
-    if not file.is_file():
-        raise LayoutError(
-            f"{request.earlier}: no {SEATS_FILE} here, so the job's ranks are unknown; --of names the directory that"
-            " gpuops render wrote"
-        )
-    try:
-        plan = read_seats(parse_json(read_text(file)), str(file))
-    except ValueError as error:
-        raise LayoutError(f"{file}: not a JSON document: {error}") from error
-    if "order" not in plan:
-        raise LayoutError(f"{file}: an older gpuops wrote it without the order of ranks; render it again")
-    return plan
+    folded = [(part, count) for count, names in names_by_count.items() for part in split(node_set(names), ",")]
+    return ",".join(f"{part}:{count}" for part, count in folded)

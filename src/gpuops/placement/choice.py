@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from gpuops.errors import LayoutError
 from gpuops.layout import Layout, needed_gpus
+from gpuops.placement.filling import Fillings
 from gpuops.placement.packing import cheapest, natural_key
 from gpuops.placement.placement import Placement, Rank
 from gpuops.placement.shape import GpuShape, NodeShape
@@ -25,8 +26,10 @@ def place(
 ) -> Placement:
     """Place every rank on a GPU, at the least cost (see `gpuops.placement.traffic`).
 
-    Nodes of one size are used if they suffice, else the largest and then smaller ones. With ``allow_fewer``, GPUs stay
-    idle instead, so that nodes of all sizes hold the same number of ranks. ``force`` lets TP, CP and EP groups be torn.
+    A job that fits whole into an NVLink domain that spans nodes, or else into a set of leaf switches, is never torn.
+    Nodes of one size are used if they suffice, unless unequal ones are less torn or clearly cheaper. With
+    ``allow_fewer``, GPUs stay idle instead, so that nodes of all sizes hold the same number of ranks. ``force`` lets
+    TP, CP and EP groups be torn.
     Raise `LayoutError` if the nodes cannot hold the layout.
     """
     nodes = _in_blocks(shapes, _block(layout))
@@ -36,6 +39,9 @@ def place(
     fitting = [replace(node, gpus=node.gpus[:size]) for node in nodes if (size := positions.limit(len(node.gpus)))]
     chosen = cheapest(layout, positions.ranks, positions.gpus, fitting, speeds or LinkSpeeds())
     used = [replace(node, gpus=node.gpus[:n]) for node, n in zip(chosen, positions.ranks, strict=True)]
+    is_uneven = len({len(node.gpus) for node in nodes if node.gpus}) > 1 or len(used[-1].gpus) < len(chosen[-1].gpus)
+    if is_uneven and not allow_fewer:
+        used = Fillings(layout, nodes, _block(layout), speeds or LinkSpeeds()).better(used)
     return placement_of(layout, used, shapes, force=force)
 
 

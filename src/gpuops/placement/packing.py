@@ -12,7 +12,7 @@ from gpuops.layout import AXES, Layout
 from gpuops.placement.shape import NodeShape
 from gpuops.placement.traffic import Contact, LinkSpeeds, contacts_of, cost
 
-_LEVELS: tuple[Callable[[NodeShape], object], ...] = (
+LEVELS: tuple[Callable[[NodeShape], object], ...] = (
     lambda node: node.leaves,
     lambda node: node.rack or "",
     lambda node: node.domain,
@@ -38,7 +38,7 @@ def cheapest(
     candidates = [
         _filled(order, pieces, gpus, ordered, nearest)
         for order, pieces in _orders(layout, sizes)
-        for nearest in range(len(_LEVELS))
+        for nearest in range(len(LEVELS))
     ]
     candidates.sort(key=lambda candidate: cost(contacts, candidate, speeds))
     improved = [_exchanged(candidate, ordered, contacts, speeds) for candidate in candidates[:_MOST_STARTS]]
@@ -93,20 +93,20 @@ def _filled(
 
 def _chosen(count: int, pieces: Sequence[int], nodes: Sequence[NodeShape], level: int) -> list[NodeShape]:
     """Return ``count`` of ``nodes``, from as few units as possible, of each from as few racks, and so on."""
-    if level == len(_LEVELS):
+    if level == len(LEVELS):
         return list(nodes[:count])
     bins: dict[object, list[NodeShape]] = {}
     for node in nodes:
-        bins.setdefault(_LEVELS[level](node), []).append(node)
-    takes = _takes(count, pieces, [len(members) for members in bins.values()])
+        bins.setdefault(LEVELS[level](node), []).append(node)
+    shares = takes(count, pieces, [len(members) for members in bins.values()])
     parts = [
-        _chosen(take, pieces, members, level + 1) for members, take in zip(bins.values(), takes, strict=True) if take
+        _chosen(take, pieces, members, level + 1) for members, take in zip(bins.values(), shares, strict=True) if take
     ]
     return list(itertools.chain(*parts))
 
 
-def _takes(count: int, pieces: Sequence[int], rooms: Sequence[int]) -> list[int]:
-    """Return how many positions each bin takes: whole pieces as long as they last, in as few bins as possible.
+def takes(count: int, pieces: Sequence[int], rooms: Sequence[int]) -> list[int]:
+    """Return how many positions or ranks each bin takes: whole pieces as long as they last, in as few bins as possible.
 
     The last nodes go where they fit best, so that larger bins stay whole for other jobs.
     """
@@ -132,7 +132,7 @@ def _exchanged(
     touching = _touching(contacts, len(used))
     names = {node.name for node in used}
     line = [*used, *(node for node in nodes if node.name not in names)]
-    places = [_place(node) for node in line]
+    places = [place_of(node) for node in line]
     looks, improved = 0, len(set(places)) > 1
     while improved:
         improved = False
@@ -167,6 +167,6 @@ def _touching(contacts: Sequence[Contact], positions: int) -> list[list[Contact]
     return touching
 
 
-def _place(node: NodeShape) -> tuple[object, ...]:
+def place_of(node: NodeShape) -> tuple[object, ...]:
     """Return where a node is: exchanging two nodes of the same place changes nothing."""
     return (node.leaves, node.rack, "" if node.domain == node.name else node.domain)

@@ -52,7 +52,8 @@ class NodeShape:
     ``domain`` is the NVLink domain that spans nodes (an NVL72 rack), else the node's own name. ``links`` holds how two
     GPUs, by index, are connected: NV18, PIX, …, SYS. ``gpu_name`` is the model of its GPUs, if known. ``login`` are
     options of ``ssh_config``. ``networks`` are those that it has an address in; ``job_address`` and ``job_interface``
-    are what the inventory declares (empty: nothing). ``cores`` is the number of its physical cores, None if unknown.
+    are what the inventory declares (empty: nothing). ``cores`` is the number of its physical cores, and
+    ``host_gib`` its memory; None if unknown.
     """
 
     name: str
@@ -68,6 +69,7 @@ class NodeShape:
     job_address: str = ""
     job_interface: str = ""
     cores: int | None = None
+    host_gib: float | None = None
 
     def nvlink_domain(self, gpu: GpuShape) -> tuple[str, int]:
         """Return a key that the GPUs reachable over NVLink share: the domain, and within a node the clique."""
@@ -107,7 +109,7 @@ def declared_by(host: Host, shape: NodeShape) -> NodeShape:
 def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
     """Return the shape of ``host``; `Unknown` if its GPUs or links are unknown. GPUs split by MIG do not count."""
     host = completed(host, facts.declared)
-    smi_report, matrix = facts[smi], facts[topo]
+    smi_report, matrix, machine = facts[smi], facts[topo], facts[system]
     if isinstance(smi_report, Unknown):
         return smi_report
     if not smi_report.gpus:
@@ -130,14 +132,10 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         _links(matrix),
         next((gpu.name or "" for gpu in usable), ""),
         networks=networks_of(facts, {gpu.nic for gpu in gpus if gpu.nic}),
-        cores=_cores(facts),
+        cores=None if isinstance(machine, Unknown) else machine.cores,
+        host_gib=None if isinstance(machine, Unknown) else machine.memory_gib,
     )
     return declared_by(host, shape)
-
-
-def _cores(facts: Facts) -> int | None:
-    machine = facts[system]
-    return None if isinstance(machine, Unknown) else machine.cores
 
 
 def _leaves(host: Host) -> tuple[str, ...]:

@@ -61,10 +61,12 @@ def _kept(name: str, gpus: Sequence[int], shape_by_name: Mapping[str, NodeShape]
 def _cost_with(
     found: Mapping[str, NodeShape], names: Sequence[str], near: Sequence[Contact], speeds: LinkSpeeds
 ) -> float:
-    """Return the cost of the contacts whose nodes are all ``found``; other lost nodes have no spare yet."""
-    whole = [contact for contact in near if all(names[position] in found for position in contact.positions)]
+    """Return the cost of the contacts between nodes that are ``found``; other lost nodes have no spare yet."""
+    known = [
+        replace(contact, positions=tuple(at for at in contact.positions if names[at] in found)) for contact in near
+    ]
     anywhere = next(iter(found.values()))
-    return cost(whole, [found.get(name, anywhere) for name in names], speeds)
+    return cost(known, [found.get(name, anywhere) for name in names], speeds)
 
 
 def _sentences(placement: Placement, moved: Mapping[str, str]) -> list[str]:

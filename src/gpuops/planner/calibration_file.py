@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuops.document import YamlNode, dump
-from gpuops.errors import did_you_mean
+from gpuops.errors import LayoutError, did_you_mean
 from gpuops.planner.calibration import SPREADS, Calibration, value_of, with_values
 from gpuops.planner.constants import PRIORS
 from gpuops.planner.gpus import gpu_named
@@ -28,6 +28,16 @@ def read_calibration(document: YamlNode) -> Calibration:
     constants = {name: _constant(name, node) for name, node in _entries(keys, "constants")}
     factors = {gpu_named(name).name: _between(node, 1.0) for name, node in _entries(keys, "factors")}
     return Calibration(with_values(PRIORS, constants), factors)
+
+
+def check_factors(calibration: Calibration, name: str) -> None:
+    """Raise `LayoutError` if a factor is so far from 1 that `read_calibration` refuses it: a slip in table ``name``."""
+    for gpu, factor in calibration.factors.items():
+        if not 1 / _FURTHEST <= factor <= _FURTHEST:
+            raise LayoutError(
+                f"{name}: steps on {gpu} take {factor:.3g} times the predicted time, which is not possible; correct "
+                "step_time_s (seconds of one step) or achieved_tflops_per_gpu"
+            )
 
 
 def _entries(keys: dict[str, YamlNode], name: str) -> list[tuple[str, YamlNode]]:

@@ -22,6 +22,7 @@ class Estimate:
     """What a layout would do: ``seconds`` of a step by cause, and ``memory_bytes`` on the fullest GPU by part.
 
     ``tflops`` are per GPU, counted as ``flops_kind``; ``mfu`` is their fraction of the peak at the job's precision.
+    ``tiles`` are those of memory-centric tiling, 1 without it.
     """
 
     layout: Layout
@@ -34,6 +35,7 @@ class Estimate:
     tflops: float
     mfu: float
     flops_kind: FlopsKind
+    tiles: int = 1
 
     @property
     def step_seconds(self) -> float:
@@ -71,11 +73,9 @@ def estimates(
         seconds = _row(time, CAUSES, row)
         speed = layout.global_batch * training.sequence / sum(seconds.values())
         tflops = speed * per_token / layout.ranks / 1e12
-        host, nvme = float(space.host[row]), float(space.nvme[row])
-        parts = _row(space, PARTS, row)
-        rows.append(
-            Estimate(layout, seconds, parts, host, nvme, bool(fits[row]), speed, tflops, tflops / peak, flops_kind)
-        )
+        host, nvme, tiles = float(space.host[row]), float(space.nvme[row]), int(space.tiles[row])
+        sizes = (_row(space, PARTS, row), host, nvme, bool(fits[row]))
+        rows.append(Estimate(layout, seconds, *sizes, speed, tflops, tflops / peak, flops_kind, tiles))
     return rows
 
 

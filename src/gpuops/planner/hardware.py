@@ -20,6 +20,8 @@ _NVLINK_EFFICIENCY = 0.77
 """Fraction of all NVLinks' rate that a ring reaches: 230 of 300 GB/s on A100, 365 of 450 on H100 (profiles)."""
 _ETHERNET_GB_PER_S = 1.25
 """What a node without a known NIC is taken to have: one port of 10 Gbit/s."""
+USUAL_NVME_GB_PER_S = 3.0
+"""What a GPU is taken to have of its node's NVMe drives: those of four drives that eight GPUs share."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,16 @@ class ClusterSpec:
     def with_constants(self, constants: Constants, source: str) -> ClusterSpec:
         """Return the cluster with the constants of a calibration."""
         return replace(self, constants=constants, sources={**self.sources, "constants": source})
+
+    def with_storage(self, host_gib: float | None, nvme_gib: float | None) -> ClusterSpec:
+        """Return the cluster with so much host memory and NVMe in each node; None leaves what is known."""
+        cluster = self if host_gib is None else replace(self, host_bytes=int(host_gib * (1 << 30)))
+        if nvme_gib is None:
+            return cluster
+        sources = {**self.sources, "nvme_gb_per_s": f"assumed: NVMe of {USUAL_NVME_GB_PER_S:g} GB/s a GPU"}
+        return replace(
+            cluster, nvme_bytes=int(nvme_gib * (1 << 30)), nvme_gb_per_s=USUAL_NVME_GB_PER_S, sources=sources
+        )
 
     def with_measurements(
         self,
@@ -141,7 +153,7 @@ def _nvlink(profile: Profile, gpu: GpuSpec, gpus_per_node: int) -> tuple[float, 
         per_link = profile.get("nvlink.gb_per_s") or 25
         return links * per_link * _NVLINK_EFFICIENCY, f"{_NVLINK_EFFICIENCY} of {links} links of {per_link} GB/s"
     pcie = profile.get("pcie.host_gb_per_s") or gpu.pcie_gb_per_s
-    return pcie / 2, f"half of the {pcie:g} GB/s of PCIe, since there is no NVLink"
+    return pcie / 2, f"half of the {pcie:g} GB/s of PCIe"
 
 
 def _network(profile: Profile, gpus_per_node: int) -> tuple[float, str]:
@@ -177,4 +189,11 @@ def from_nodes(
     linked = any(link.startswith("NV") for shape in usable for link in shape.links.values())
     domain = min(largest_domain(usable), per_node * len(usable)) if linked or profile.get("nvlink.domain_gpus") else 1
     name = f"{format_count(len(usable), 'node')} of {per_node} {gpu.name}"
+    cluster = cluster.with_storage(_least_host_gib(usable), None)
     return replace(cluster, name=name, gpus=per_node * len(usable), domain_gpus=domain, has_nvlink=domain > 1)
+
+
+def _least_host_gib(shapes: Sequence[NodeShape]) -> float | None:
+    """Return the host memory of the node with least; None if that of any is unknown."""
+    known = [shape.host_gib for shape in shapes if shape.host_gib]
+    return min(known) if len(known) == len(shapes) else None

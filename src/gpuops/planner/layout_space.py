@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -20,9 +21,10 @@ LEAST_TOKENS = 4096
 """Tokens of a sequence that a context-parallel rank gets at least. Nobody splits shorter ones, and the time model has
 no penalty for it: torchtitan and NeMo publish context parallelism from 16,384 tokens up."""
 _LARGEST_MICRO_BATCH = 64
+"""Sequences of the largest micro-batch that is searched; larger ones are compared if they are asked for."""
 _LARGEST_CONTEXT = 64
 _MANY = 6
-_FREE = ("mbs", "dp", "chunks")
+_FREE = ("mbs", "dp", "chunks", "sequence_parallel")
 """Fields that may be limited to values outside those that are searched: what divides the batch is checked."""
 
 Limits = Mapping[str, tuple[Any, ...]]
@@ -64,7 +66,7 @@ class LayoutSpace:
             "pp": tuple(n for n in _divisors(gpus, model.blocks) if self.splits(n)),
             "cp": _divisors(gpus, longest),
             "ep": _divisors(model.experts, gpus) if model.experts else (1,),
-            "mbs": tuple(n for n in _divisors(self.training.global_batch, _LARGEST_MICRO_BATCH) if not n & (n - 1)),
+            "mbs": _divisors(self.training.global_batch, _LARGEST_MICRO_BATCH),
             "vpp": tuple(
                 n for n in range(1, model.blocks + 1) if splits_layers(model.blocks, n, uneven=self.is_uneven)
             ),
@@ -113,11 +115,15 @@ class Rule(NamedTuple):
 def candidates(
     model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
 ) -> Candidates:
-    """Return every valid layout that uses all GPUs, in a fixed order; ``limits`` narrows the values of a field."""
+    """Return every valid layout that uses all GPUs, in a fixed order; ``limits`` narrows the values of a field.
+
+    Sequences are split wherever tensor parallelism allows it, unless the limits say otherwise.
+    """
     columns: Columns = {}
     for _, _, kept in _narrowing(LayoutSpace(model, cluster, training, limits or {})):
         columns = kept
-    columns = {**columns, "sequence_parallel": columns["tp"] > 1}
+    splits = True in (limits or {}).get("sequence_parallel", (True,))
+    columns = {**columns, "sequence_parallel": (columns["tp"] > 1) & splits}
     return Candidates(**{name: np.ascontiguousarray(columns[name]) for name in COLUMNS})
 
 
@@ -179,8 +185,11 @@ def _undivided(layers: int, parts: int, *, uneven: bool) -> str:
 
 
 def _impossible(space: LayoutSpace) -> Iterator[str]:
-    """Yield the reason against each field of which no value is left."""
+    """Yield the reason against each field of which no value is left, and against more ranks than GPUs."""
     values, allowed = space.values(), space.allowed()
+    ranks = math.prod(min(space.limits.get(axis, (1,))) for axis in ("dp", "tp", "pp", "cp"))
+    if ranks > space.cluster.gpus and len(space.limits.keys() & {"dp", "tp", "pp", "cp"}) > 1:
+        yield f"it has {ranks:,} ranks, more than {format_count(space.cluster.gpus, 'GPU')}"
     for name, wanted in space.limits.items():
         if name in _FREE or allowed[name] or not wanted:
             continue
@@ -233,7 +242,7 @@ _REASONS: Mapping[str, Callable[[Any, LayoutSpace], str]] = {
     "vpp": lambda value, space: _undivided(space.model.blocks, value, uneven=space.is_uneven),
     "zero": lambda value, _: f"there is no ZeRO stage {value}",
     "recompute": lambda value, _: f"there is no recompute={value}",
-    "offload": lambda *_: "offload=nvme needs NVMe drives, and their size is unknown",
+    "offload": lambda *_: "offload=nvme needs NVMe drives, and their size is unknown: give it with --nvme",
 }
 """Reasons against a value that is not among `LayoutSpace.values`, by field."""
 
@@ -246,16 +255,35 @@ def _has_dp(x: Columns, space: LayoutSpace) -> Flags:
     return np.isin(x["dp"], space.limits["dp"]) if "dp" in space.limits else np.ones(len(x["dp"]), dtype=np.bool_)
 
 
-def _why_not_dp(_: Columns, space: LayoutSpace) -> str:
+def _why_not_dp(x: Columns, space: LayoutSpace) -> str:
     wanted = space.limits["dp"]
-    undivided = all(space.cluster.gpus % value for value in wanted)
-    others = f"dp={choice(wanted)} leaves a number of GPUs that tp·pp·cp cannot have"
-    return _ranks(wanted[0], space) if undivided else others
+    if all(space.cluster.gpus % value for value in wanted):
+        return _ranks(wanted[0], space)
+    dp = wanted[0]
+    stages = space.cluster.gpus // (dp * int((x["tp"] * x["cp"]).max()))
+    if len(wanted) == 1 and len({*(x["tp"] * x["cp"]).tolist()}) == 1 and not space.splits(stages):
+        return f"dp={dp} leaves {format_count(stages, 'stage')}: {_pp(stages, space)}"
+    return f"dp={choice(wanted)} leaves a number of GPUs that tp·pp·cp cannot have"
 
 
 def _why_not_batch(x: Columns, space: LayoutSpace) -> str:
     each, batch = int((x["mbs"] * x["dp"]).min()), space.training.global_batch
     return f"a global batch of {batch} is not divisible by mbs·dp={each} or more: give a larger --gbs, or another"
+
+
+def _why_not_chunks(x: Columns, space: LayoutSpace) -> str:
+    batch, wanted = space.training.global_batch, space.limits.get("chunks", (1,))
+    largest = batch // (max(wanted) * int(x["dp"].max()))
+    if "mbs" not in space.limits and largest > _LARGEST_MICRO_BATCH:
+        return (
+            f"chunks={choice(wanted)} needs micro-batches of {largest} sequences or more, and at most "
+            f"{_LARGEST_MICRO_BATCH} are searched: give a smaller --gbs"
+        )
+    return f"chunks={choice(wanted)} is not the global batch of {batch} divided by mbs·dp"
+
+
+def _splits_sequences(x: Columns, space: LayoutSpace) -> Flags:
+    return np.asarray((x["tp"] > 1) | (space.limits.get("sequence_parallel") != (True,)))
 
 
 def _has_chunks(x: Columns, space: LayoutSpace) -> Flags:
@@ -298,8 +326,8 @@ _OF_DEGREES: tuple[Rule, ...] = (
          lambda x, s: f"{s.training.sequence:,} tokens are not divisible by 2·cp={2 * int(x['cp'].min())}"),
     Rule(lambda x, s: np.asarray((x["tp"] == 1) | (s.training.sequence % x["tp"] == 0) | (s.training.sequence == 1)),
          lambda x, s: f"{s.training.sequence:,} tokens are not divisible by tp={int(x['tp'].min())}"),
-    Rule(_has_chunks, lambda _, s: f"chunks={choice(s.limits.get('chunks', (1,)))} is not the global batch of "
-         f"{s.training.global_batch} divided by mbs·dp"),
+    Rule(_has_chunks, _why_not_chunks),
+    Rule(_splits_sequences, lambda *_: "sequence parallelism splits what tensor parallelism repeats, but tp is 1"),
     Rule(lambda x, _: np.asarray((x["vpp"] == 1) | (x["chunks"] % x["pp"] == 0)),
          lambda x, _: "chunks={chunks} is not a multiple of pp={pp}, which interleaving (vpp) needs".format(
              **_of_one(x, "chunks", "pp"))),

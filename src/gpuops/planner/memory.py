@@ -41,7 +41,7 @@ class Memory:
     host: Numbers
     nvme: Numbers
     tiles: Numbers
-    """Parts that memory-centric tiling must split the largest matrix into so that it fits; 1 if it fits whole."""
+    """Parts into which memory-centric tiling splits the largest linear layer, if the job has it; 1 if it fits whole."""
 
     @property
     def total(self) -> Numbers:
@@ -76,19 +76,34 @@ def memory(
         fuller = sum(parts.values()) >= sum(other.values())
         parts = {part: np.where(fuller, parts[part], other[part]) for part in parts}
     host, nvme = _offloaded(model, cluster, training, candidates)
-    length = len(candidates)
-    room = USABLE * cluster.gpu.memory_bytes - sum(parts.values()) + parts["buffers"] - constants.reserved_bytes
-    needed = np.where(candidates.zero == 3, 4.0 * largest_matrix(model), 0.0) / candidates.tp
-    tiles = np.where(
-        needed > np.maximum(room, 1.0), np.ceil(needed / np.maximum(room, np.maximum(needed, 1.0) / 64)), 1.0
-    )
-    reserved = np.full(length, constants.reserved_bytes)
+    gathered = _gathered(model, candidates)
+    tiles = np.ones(len(candidates))
+    if training.tiled:
+        used = sum(parts.values()) + gathered + constants.reserved_bytes
+        tiles = _tiles(model, candidates, USABLE * cluster.gpu.memory_bytes - used + gathered, gathered)
+        gathered = np.where(tiles > 1, _gathered(model, candidates, tiles), gathered)
+    parts["buffers"] = parts["buffers"] + gathered
+    reserved = np.full(len(candidates), constants.reserved_bytes)
     return Memory(**parts, reserved=reserved, host=host, nvme=nvme, tiles=tiles)
 
 
 def largest_matrix(model: TransformerSpec) -> int:
     """Return the weights of the largest matrix: of the feed-forward block, or of the vocabulary."""
     return max(model.hidden * max(model.ffn, model.expert_ffn), model.hidden * model.vocab)
+
+
+def largest_layer(model: TransformerSpec) -> int:
+    """Return the parameters of the largest layer that one GPU has whole in a pipeline: of a block, or an embedding."""
+    blocks = [model.attention_weights + model.mlp_weights] if model.moe_layers < model.blocks else []
+    if model.moe_layers:
+        experts = model.experts * model.expert_weights
+        blocks.append(model.attention_weights + model.shared_weights + experts)
+    return max(*blocks, model.vocab * model.hidden)
+
+
+def state_bytes(training: TrainingSetup) -> int:
+    """Return the bytes that a trained parameter takes: its weight, its gradient, and the optimizer's states."""
+    return 2 + (4 if training.fp32_gradients else 2) + _MASTER_BYTES[training.optimizer]
 
 
 def _stage(
@@ -120,8 +135,10 @@ def layer_activation_bytes(model: TransformerSpec, training: TrainingSetup, c: C
     repeated = hidden * (8 + 2 * mask) * tokens  # two norms and two inputs of products; masks of two dropouts
     inner = 2.0 * (2 * model.value_units if not model.latent else model.query_units + model.value_units)
     inner += 2.0 * model.kv_units
-    split = (inner + _mlp_bytes(model)) * tokens
-    scores = (4 + mask) * model.heads * tokens * training.sequence  # softmax's output and what dropout left of it
+    cross = model.layers / model.blocks if model.encoder_layers else 0.0  # blocks with a second attention and its norm
+    repeated += cross * hidden * (4 + mask) * tokens
+    split = ((1 + cross) * inner + _mlp_bytes(model)) * tokens
+    scores = (1 + cross) * (4 + mask) * model.heads * tokens * training.sequence  # softmax's output, and after dropout
     stored = (c.recompute == 0) & (not training.flash_attention)
     split = split + np.where(stored, scores, 0.0)
     whole = repeated / np.where(c.sequence_parallel, c.tp, 1) + split / c.tp
@@ -149,13 +166,31 @@ def _logits(model: TransformerSpec, training: TrainingSetup, c: Candidates, stag
 
 
 def _buffers(model: TransformerSpec, training: TrainingSetup, c: Candidates, constants: MemoryConstants) -> Numbers:
-    """Return the bytes of gathered layers, of gradient buckets, and of the one layer that recomputation rebuilds."""
-    dense, experts = layer_parameters(model)
-    gathered = np.where(c.zero == 3, 2 * 4.0 * (dense / c.tp + experts / (c.ep * c.tp)), 0.0)
-    buckets = np.where(c.dp > 1, constants.bucket_bytes, 0.0)
+    """Return the bytes of gradient buckets, and of the one layer that recomputation rebuilds."""
+    buckets = np.where((c.dp > 1) & (c.zero < 3), constants.bucket_bytes, 0.0)
     whole = replace(c, recompute=np.ones_like(c.recompute))
-    rebuilt = np.where(c.recompute == 2, layer_activation_bytes(model, training, whole), 0.0)
-    return np.where(c.zero == 3, gathered, buckets) + rebuilt
+    return buckets + np.where(c.recompute == 2, layer_activation_bytes(model, training, whole), 0.0)
+
+
+def _gathered(model: TransformerSpec, c: Candidates, tiles: Numbers | int = 1) -> Numbers:
+    """Return the bytes of what ZeRO 3 gathers: a layer, or its largest tile, and the next one or the embedding.
+
+    Each has weights and gradients in 16 bits. Linear layers can be split into tiles, embeddings cannot.
+    """
+    dense, experts = layer_parameters(model)
+    layer = np.where(np.greater(tiles, 1), largest_matrix(model) / tiles / c.tp, (dense + experts / c.ep) / c.tp)
+    return np.where(c.zero == 3, 4.0 * (layer + np.maximum(layer, model.vocab * model.hidden / c.tp)), 0.0)
+
+
+_MOST_TILES = 64
+"""Tiles that are planned at most; our own choice."""
+
+
+def _tiles(model: TransformerSpec, c: Candidates, room: Numbers, whole: Numbers) -> Numbers:
+    """Return into how many tiles linear layers must be split so that what ZeRO 3 gathers fits ``room`` bytes."""
+    largest, embedding = 4.0 * largest_matrix(model) / c.tp, 4.0 * model.vocab * model.hidden / c.tp
+    beside = np.maximum(np.minimum(room / 2, room - embedding), largest / _MOST_TILES)
+    return np.where((c.zero == 3) & (whole > room), np.maximum(np.ceil(largest / beside), 2.0), 1.0)
 
 
 def _offloaded(

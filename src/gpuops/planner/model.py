@@ -41,8 +41,9 @@ class TransformerSpec(ModelSpec):
 
     ``layers`` counts decoder layers, of an encoder-decoder model without the ``encoder_layers``. ``positions`` is the
     number of learned position embeddings. ``experts`` is 0 for a dense model; otherwise each token visits
-    ``experts_per_token`` experts of ``expert_ffn`` units and the shared expert of ``shared_ffn`` units, in all layers
-    but the first ``dense_layers``. ``norm_vectors`` is 2 for LayerNorm (weight and bias), 1 for RMSNorm.
+    ``experts_per_token`` experts of ``expert_ffn`` units and the shared expert of ``shared_ffn`` units, in all but
+    ``dense_layers`` layers. ``norm_vectors`` is 2 for LayerNorm (weight and bias), 1 for RMSNorm. ``wrapper`` is the
+    architecture of the multimodal model whose language model this is.
     """
 
     head_dim: int = 0
@@ -68,6 +69,7 @@ class TransformerSpec(ModelSpec):
     position_buckets: int = 0
     window: int = 0
     windowed_layers: int = 0
+    wrapper: str = ""
 
     @property
     def moe_layers(self) -> int:

@@ -41,7 +41,7 @@ _SEQUENCE = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
 
 def read_config(config: Config, name: str = "") -> TransformerSpec:
     """Read a transformer from ``config``; raise `LayoutError` for an unknown architecture or a size that is wrong."""
-    text = config.get("text_config")  # multimodal models have the language model's sizes here
+    text, whole = config.get("text_config"), config  # multimodal models have the language model's sizes here
     config = text if isinstance(text, Mapping) and "model_type" in text else config
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in _READERS:
@@ -50,9 +50,10 @@ def read_config(config: Config, name: str = "") -> TransformerSpec:
             f"{name or 'the model'}: unknown architecture {kind!r}{hint or '; known: ' + ', '.join(sorted(_READERS))}"
         )
     sizes = _sizes(config, _KEYS.get(kind, _LLAMA), name or kind)
-    spec = TransformerSpec(name or kind, **{**sizes, **_READERS[kind](config, sizes)})
+    wrapper = "" if config is whole else str(whole.get("model_type", "a multimodal model"))
+    spec = TransformerSpec(name or kind, **{**sizes, **_READERS[kind](config, sizes)}, wrapper=wrapper)
     check_sizes(spec.name, vars(spec))
-    check_heads(spec, spec.hidden if "head_dim" not in config and kind != "t5" else spec.heads * spec.head_dim)
+    check_heads(spec, spec.heads * spec.head_dim if config.get("head_dim") or kind == "t5" else spec.hidden)
     return spec
 
 
@@ -62,13 +63,19 @@ def _sizes(config: Config, keys: Mapping[str, str], name: str) -> dict[str, Any]
         names = (key, *_OTHER_SPELLINGS.get(key, ()))
         found = next((spelling for spelling in names if config.get(spelling) is not None), None)
         if found is None:
-            raise LayoutError(f"{name}: the configuration has no {key}, which the planner needs")
+            raise LayoutError(f"{name}: the configuration has no {key}, which the planner needs{_of_base(config)}")
         sizes[field] = _count(config, found)
     sizes["sequence"] = next((_count(config, key) for key in _SEQUENCE if config.get(key)), 0)
     sizes["kv_heads"] = _count(config, "num_key_value_heads", sizes["heads"]) or sizes["heads"]
     sizes["head_dim"] = _count(config, "head_dim", 0) or sizes.get("head_dim") or sizes["hidden"] // sizes["heads"]
     sizes["tied"] = bool(config.get("tie_word_embeddings", keys is not _LLAMA))
     return sizes
+
+
+def _of_base(config: Config) -> str:
+    """Return where the sizes are that a language model leaves to the model it was made from, as LLaVA-1.5's does."""
+    base = config.get("_name_or_path")
+    return f"; give the config.json of {base[:60]}, its language model" if isinstance(base, str) and base else ""
 
 
 def _count(config: Config, key: str, default: int = 0) -> int:
@@ -118,8 +125,8 @@ def _llama(config: Config, sizes: Config) -> dict[str, Any]:
     return {"gated": True, "qkv_bias": attention, "out_bias": attention, "mlp_bias": mlp, **_window(config, sizes)}
 
 
-def _qwen2(_: Config, __: Config) -> dict[str, Any]:
-    return {"gated": True, "qkv_bias": True}
+def _qwen2(config: Config, sizes: Config) -> dict[str, Any]:
+    return {"gated": True, "qkv_bias": True, **_window(config, sizes)}
 
 
 def _qwen3(config: Config, sizes: Config) -> dict[str, Any]:
@@ -127,22 +134,42 @@ def _qwen3(config: Config, sizes: Config) -> dict[str, Any]:
 
 
 def _window(config: Config, sizes: Config) -> dict[str, Any]:
-    """Return the sliding window of Mistral 7B; other models switch theirs off with ``use_sliding_window``."""
-    window = _count(config, "sliding_window")
-    return {"window": window, "windowed_layers": sizes["layers"]} if window else {}
+    """Return the sliding window and how many layers have it: Mistral 7B's all, Qwen's from one on if it is switched on.
+
+    Newer configurations list the kind of each layer in ``layer_types``.
+    """
+    window, kinds = _count(config, "sliding_window"), config.get("layer_types")
+    is_qwen = str(config.get("model_type")).startswith("qwen")
+    if not window or not config.get("use_sliding_window", not is_qwen):
+        return {}
+    first = _count(config, "max_window_layers", 28) if is_qwen else 0
+    layers = max(sizes["layers"] - first, 0)
+    return {
+        "window": window,
+        "windowed_layers": kinds.count("sliding_attention") if isinstance(kinds, list) else layers,
+    }
 
 
 def _mixtral(config: Config, sizes: Config) -> dict[str, Any]:
-    return {"gated": True, **_experts(config, "num_local_experts"), "expert_ffn": sizes["ffn"]}
+    return {"gated": True, **_experts(config, "num_local_experts"), **_window(config, sizes)}
 
 
-def _qwen2_moe(config: Config, _: Config) -> dict[str, Any]:
+def _qwen2_moe(config: Config, sizes: Config) -> dict[str, Any]:
     shared = {"shared_ffn": _count(config, "shared_expert_intermediate_size"), "shared_gate": True}
-    return {"gated": True, "qkv_bias": True, **_experts(config, "num_experts"), **shared}
+    return {**_qwen2(config, sizes), **_experts(config, "num_experts"), **shared, **_sparse_steps(config, sizes)}
 
 
 def _qwen3_moe(config: Config, sizes: Config) -> dict[str, Any]:
-    return {**_qwen3(config, sizes), **_experts(config, "num_experts")}
+    return {**_qwen3(config, sizes), **_experts(config, "num_experts"), **_sparse_steps(config, sizes)}
+
+
+def _sparse_steps(config: Config, sizes: Config) -> dict[str, Any]:
+    """Return the layers of Qwen's without experts: those that are listed, and all but every so many others."""
+    step, listed = _count(config, "decoder_sparse_step", 1), config.get("mlp_only_layers") or []
+    if not isinstance(listed, list) or not all(isinstance(each, int) for each in listed):
+        raise LayoutError(f"mlp_only_layers of the model must be a list of whole numbers, not {listed!r}")
+    layers = range(sizes["layers"])
+    return {"dense_layers": sum(layer in listed or bool((layer + 1) % max(step, 1)) for layer in layers)}
 
 
 def _gpt_oss(config: Config, sizes: Config) -> dict[str, Any]:
@@ -150,10 +177,10 @@ def _gpt_oss(config: Config, sizes: Config) -> dict[str, Any]:
     biases = dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias", "sinks", "router_bias"), True)
     window = {"window": _count(config, "sliding_window", 128), "windowed_layers": sizes["layers"] // 2}
     experts = _experts(config, "num_local_experts")
-    return {"gated": True, **biases, **window, **experts, "expert_ffn": sizes["ffn"]}
+    return {"gated": True, **biases, **window, **experts}
 
 
-def _deepseek(config: Config, _: Config) -> dict[str, Any]:
+def _deepseek(config: Config, sizes: Config) -> dict[str, Any]:
     """Return what DeepSeek-V2, V3 and their kin have: latent attention, and shared experts beside the routed ones."""
     latent = LatentAttention(
         _count(config, "q_lora_rank"),
@@ -164,16 +191,27 @@ def _deepseek(config: Config, _: Config) -> dict[str, Any]:
     )
     experts = _experts(config, "n_routed_experts")
     shared = _count(config, "n_shared_experts") * experts["expert_ffn"]
-    dense = {"dense_layers": _count(config, "first_k_dense_replace")}
+    dense = {"dense_layers": _first_dense(config, sizes["layers"])}
     bias = config.get("topk_method") == "noaux_tc" or config.get("model_type") == "deepseek_v3"
     return {"gated": True, "latent": latent, **experts, "shared_ffn": shared, **dense, "router_bias": bias}
+
+
+def _first_dense(config: Config, layers: int) -> int:
+    """Return the layers without experts: the first ones, and then all but every so many."""
+    first, step = _count(config, "first_k_dense_replace"), _count(config, "moe_layer_freq", 1)
+    if first > layers:
+        raise LayoutError(f"first_k_dense_replace of the model must be at most its {layers} layers, not {first}")
+    return sum(layer < first or bool(layer % max(step, 1)) for layer in range(layers))
 
 
 def _experts(config: Config, key: str) -> dict[str, Any]:
     experts, per_token = _count(config, key), _count(config, "num_experts_per_tok")
     if not 1 <= per_token <= experts:
         raise LayoutError(f"num_experts_per_tok of the model must be from 1 to {key}={experts}, not {per_token}")
-    return {"experts": experts, "experts_per_token": per_token, "expert_ffn": _count(config, "moe_intermediate_size")}
+    width = "intermediate_size" if key == "num_local_experts" else "moe_intermediate_size"
+    if not _count(config, width):
+        raise LayoutError(f"the configuration has no {width}, the width of an expert, which the planner needs")
+    return {"experts": experts, "experts_per_token": per_token, "expert_ffn": _count(config, width)}
 
 
 _LAYER_NORM = {"norm_vectors": 2, "qkv_bias": True, "out_bias": True, "mlp_bias": True}

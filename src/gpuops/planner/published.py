@@ -195,8 +195,9 @@ def _check_degrees(row: Row) -> None:
     ranks = math.prod(_count(row, degree) for degree in ("tp", "pp", "dp", "cp"))
     if ranks != _count(row, "n_gpus"):
         raise LayoutError(f"tp·pp·dp·cp is {ranks}, and n_gpus {row['n_gpus']}")
-    if _count(row, "gbs") < _count(row, "dp"):
-        raise LayoutError(f"a global batch of {row['gbs']} cannot be divided among {row['dp']} replicas")
+    each = _count(row, "dp") * _count(row, "mbs")
+    if _count(row, "gbs") % each:
+        raise LayoutError(f"a global batch of {row['gbs']} is not divisible by mbs·dp={each}")
     if row.get("heads") and _count(row, "heads") % _count(row, "tp"):
         raise LayoutError(f"{row['heads']} heads are not divisible by tp={row['tp']}")
 

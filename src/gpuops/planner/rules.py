@@ -13,7 +13,7 @@ import numpy as np
 from gpuops.layout import Layout
 from gpuops.planner.candidates import Candidates
 from gpuops.planner.hardware import ClusterSpec
-from gpuops.planner.memory import USABLE, largest_matrix, memory
+from gpuops.planner.memory import USABLE, largest_layer, memory, state_bytes
 from gpuops.planner.model import TransformerSpec
 from gpuops.planner.training import TrainingSetup
 
@@ -37,7 +37,7 @@ class Situation:
 def situation(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup) -> Situation:
     """Return the situation of a model on a cluster; it fits if one GPU trains it with micro-batches of one sample.
 
-    The largest layer has 18 bytes a parameter: weights, gradients and Adam's states in mixed precision.
+    The largest layer counts with its gradients and the optimizer's states, which a pipeline cannot share.
     """
     alone = Candidates.product(dp=1, mbs=1, recompute=np.array([0, 1, 2]))
     room = USABLE * cluster.gpu.memory_bytes
@@ -46,7 +46,7 @@ def situation(model: TransformerSpec, cluster: ClusterSpec, training: TrainingSe
         cluster.nodes,
         cluster.gpus_per_node,
         bool((memory(model, cluster, training, alone).total <= room).any()),
-        18 * largest_matrix(model) <= room,
+        state_bytes(training) * largest_layer(model) <= room,
         cluster.has_nvlink,
         cluster.network_gb_per_s >= _FAST_NETWORK_GB_PER_S,
     )

@@ -12,7 +12,7 @@ from gpuops.errors import LayoutError, format_count
 from gpuops.planner.candidates import Candidates, Flags, Numbers
 from gpuops.planner.constants import MEMORY_PRIORS, MemoryConstants
 from gpuops.planner.estimate import Estimate, estimates
-from gpuops.planner.hardware import ClusterSpec
+from gpuops.planner.hardware import USUAL_NVME_GB_PER_S, ClusterSpec
 from gpuops.planner.layout_space import Limits, candidates, choice, why_none
 from gpuops.planner.memory import memory
 from gpuops.planner.model import TransformerSpec
@@ -99,6 +99,7 @@ class WayOut:
     """One of the guide's three answers to a model that does not fit, and its fastest layout; None if it fits nowhere.
 
     ``what`` is ``gpu`` (bigger GPUs), ``gpus`` (more GPUs) or ``offload`` (host memory and NVMe); ``change`` names it.
+    Where no layout is valid at all, it is ``nodes`` (fewer nodes) or ``batch`` (another global batch).
     """
 
     what: str
@@ -117,7 +118,7 @@ def ways_out(
     yield _first("gpu", _bigger(cluster), model, training, {**_ON_GPU, **limits})
     yield _first("gpus", _more(cluster), model, training, {**_ON_GPU, **limits})
     if not cluster.nvme_bytes and limits.get("offload") != ("none",):
-        drives = replace(cluster, nvme_bytes=_NVME_BYTES, nvme_gb_per_s=_NVME_GB_PER_S)
+        drives = replace(cluster, nvme_bytes=_NVME_BYTES, nvme_gb_per_s=USUAL_NVME_GB_PER_S)
         ways = [("offload to host memory", cluster), ("offload to NVMe of 30 TB a node, 3 GB/s a GPU", drives)]
         if training.framework != "deepspeed":  # which alone offloads more than the optimizer, and to NVMe
             ways = [(f"--framework deepspeed, {change}", machines) for change, machines in ways]
@@ -125,7 +126,36 @@ def ways_out(
         yield _first("offload", ways, model, job, offloads)
 
 
-_NVME_BYTES, _NVME_GB_PER_S = 30 * 10**12, 3.0
+def other_jobs(
+    model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, limits: Limits | None = None
+) -> Iterator[WayOut]:
+    """Yield what helps where no layout is valid: the most nodes, and the nearest global batch, with which one fits."""
+    fewer = range(cluster.nodes - 1, 0, -1)
+    changes = ((format_count(nodes, "node"), cluster.with_gpus(nodes * cluster.gpus_per_node)) for nodes in fewer)
+    yield _first("nodes", changes, model, training, limits or {})
+    batches = (replace(training, global_batch=batch) for batch in _near(training.global_batch, cluster.gpus))
+    found = (_first("batch", [(f"--gbs {job.global_batch}", cluster)], model, job, limits or {}) for job in batches)
+    yield next((each for each in found if each.estimate), WayOut("batch", "", None))
+
+
+def _near(batch: int, gpus: int) -> list[int]:
+    """Return the multiples next to ``batch`` of every number of replicas that ``gpus`` can have, the nearest first.
+
+    Those that all GPUs can share come first if they are near: with others, few layouts are possible, and slow ones.
+    """
+    replicas = [n for n in range(1, gpus + 1) if not gpus % n]
+    multiples = {n * factor for n in replicas for factor in (batch // n, batch // n + 1) if factor}
+
+    def order(each: int) -> tuple[bool, int, int]:
+        away = abs(each - batch)
+        return bool(each % gpus) or away > _NEAR * batch, away, each
+
+    return sorted(multiples, key=order)
+
+
+_NEAR = 0.1
+"""How far a batch may differ to be preferred; as for spares, no more than changes how a model learns."""
+_NVME_BYTES = 30 * 10**12
 """What a node is taken to have in NVMe where the cluster does not say: four drives of 7.68 TB shared by eight GPUs."""
 _ON_GPU: Limits = {"offload": ("none",)}
 _SIZES_GIB = (40, 80, 96, 141, 192, 288, 384, 576, 768, 1152)

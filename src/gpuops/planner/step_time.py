@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuops.planner.candidates import Candidates, Flags, Numbers
 from gpuops.planner.constants import Constants
-from gpuops.planner.hardware import ClusterSpec
+from gpuops.planner.hardware import USUAL_NVME_GB_PER_S, ClusterSpec
 from gpuops.planner.model import TransformerSpec
 from gpuops.planner.stages import most_parameters, stage_layers
 from gpuops.planner.strategies import exchange_bytes
@@ -262,11 +262,17 @@ def _all_to_all(x: _Inputs) -> Numbers:
 
 
 def _p2p(x: _Inputs) -> Numbers:
-    """Return the seconds of sending activations on and gradients back; Megatron-LM scatters them over the TP group."""
-    c = x.c
+    """Return the seconds of sending activations on and gradients back; Megatron-LM scatters them over the TP group.
+
+    Stages are far apart in the order of ranks, so their links stay within a node, or an NVLink domain, only if the
+    whole job does; otherwise the slowest stage, which all others wait for, sends through a NIC.
+    """
+    c, cluster = x.c, x.cluster
     scattered = c.tp if x.training.framework == "megatron" else 1
-    seconds = x.tokens * x.model.hidden * 2 / scattered / (x.cluster.network_gb_per_s * GIGA * x.k.p2p_efficiency)
-    seconds = seconds + x.cluster.network_latency_us * 1e-6
+    inside = c.ranks <= cluster.reach
+    rate = np.where(inside, cluster.nvlink_gb_per_s, cluster.network_gb_per_s) * GIGA
+    seconds = x.tokens * x.model.hidden * 2 / scattered / (rate * x.k.p2p_efficiency)
+    seconds = seconds + np.where(inside, cluster.nvlink_latency_us, cluster.network_latency_us) * 1e-6
     overlapped = np.where(c.vpp > 1, 0.5, 1.0)  # an interleaved schedule works on another chunk meanwhile
     return np.where(c.pp > 1, (c.chunks * c.vpp + c.pp - 1) * 2 * seconds * overlapped, 0.0)
 
@@ -348,5 +354,5 @@ def _offload(x: _Inputs) -> Numbers:
     adam = x.k.optimizer_bytes * own * sharing / (x.k.offload_adam_gb_per_s * GIGA)
     moved = 6.0 * own + np.where(c.zero == 3, 3 * 2.0 * own * c.chunks, 0.0)
     seconds = adam + moved / (cluster.pcie_gb_per_s * GIGA)
-    nvme = 24.0 * own / ((cluster.nvme_gb_per_s or 3.0) * GIGA)
+    nvme = 24.0 * own / ((cluster.nvme_gb_per_s or USUAL_NVME_GB_PER_S) * GIGA)
     return np.where(c.offload > 0, seconds + np.where(c.offload == 2, nvme, 0.0), 0.0)

@@ -32,8 +32,9 @@ class Strategy:
 
     ``training`` is False for systems that only run inference; ``one_node`` is True where it cannot leave a node, and
     ``across_nodes`` limits it further on several. ``one_process`` is True for DP, whose only process drives all GPUs,
-    and ``keeps_all`` for GPipe, whose stages keep all micro-batches. ``framework`` is that of a system that belongs to
-    one, and ``targets`` are its launch targets, of which at least one starts each of its layouts.
+    ``keeps_all`` for GPipe, whose stages keep all micro-batches, and ``tiled`` for memory-centric tiling. ``framework``
+    is that of a system that belongs to one, and ``targets`` are its launch targets, of which at least one starts each
+    of its layouts.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Strategy:
     one_node: bool = False
     one_process: bool = False
     keeps_all: bool = False
+    tiled: bool = False
     framework: Framework | None = None
     across_nodes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     targets: tuple[str, ...] = ()
@@ -60,7 +62,8 @@ class Strategy:
         if self.one_node and nodes > 1:
             raise LayoutError(f"--strategy: {self.name} stays on one node, and there are {nodes}; use DDP")
         framework = self.framework or training.framework
-        return replace(training, one_process=self.one_process, keeps_all=self.keeps_all, framework=framework)
+        training = replace(training, one_process=self.one_process, keeps_all=self.keeps_all, tiled=self.tiled)
+        return replace(training, framework=framework)
 
 
 STRATEGIES: tuple[Strategy, ...] = (
@@ -88,9 +91,10 @@ STRATEGIES: tuple[Strategy, ...] = (
         targets=("deepspeed", "megatron-lm", "fsdp2"),
     ),
     Strategy(
-        "FSDP2", ("fsdp", "fully_shard", "hsdp"), {**_DATA_ONLY, **_ON_GPU, "zero": (3,)},
+        "FSDP2", ("fsdp", "fully_shard"), {**_DATA_ONLY, **_ON_GPU, "zero": (3,)},
         "call fully_shard on each layer and on the model",
-        "PyTorch's own ZeRO-3; HSDP shards inside groups and repeats the groups", framework="fsdp", targets=("fsdp2",),
+        "PyTorch's own ZeRO-3, on all GPUs together; HSDP, which repeats groups of shards, is not planned",
+        framework="fsdp", targets=("fsdp2",),
     ),
     Strategy(
         "FairScale", ("fairscale-sdp",), {**_DATA_ONLY, **_ON_GPU, "zero": (1, 2, 3)},
@@ -108,7 +112,7 @@ STRATEGIES: tuple[Strategy, ...] = (
         "memory-centric tiling", ("mct", "tiledlinear"), {**_DATA_ONLY, "zero": (3,)},
         "replace the largest linear layers by TiledLinear",
         "a layer that does not fit is computed in tiles, one after the other; activations stay as large",
-        framework="deepspeed", targets=("deepspeed",),
+        framework="deepspeed", targets=("deepspeed",), tiled=True,
     ),
     Strategy(
         "naive MP", ("naive-model-parallel", "device-map", "vertical"),
@@ -133,7 +137,9 @@ STRATEGIES: tuple[Strategy, ...] = (
     ),
     Strategy(
         "Varuna", (), {"pp": _MANY, "vpp": _ONE, "tp": _ONE, "cp": _ONE, "ep": _ONE, "zero": (0,), **_ON_GPU}, _CUT,
-        "looks for the best schedule by simulation; no parameters may be shared across cuts", targets=("varuna",),
+        "looks for the best schedule by simulation; no parameters may be shared across cuts; place it with --order "
+        "pp-tp-dp",
+        targets=("varuna",),
     ),
     Strategy(
         "SageMaker", ("smp", "smdistributed"), {"cp": _ONE, "ep": _ONE, "zero": (0, 1), **_ON_GPU},
@@ -177,7 +183,9 @@ STRATEGIES: tuple[Strategy, ...] = (
         "FlexFlow", ("soap", "unity"), {"zero": (0,), "ep": _ONE, "vpp": _ONE, "chunks": _ONE, **_ON_GPU},
         "the model must be traced (torch.fx)",
         "searches over samples, operators, attributes and parameters, and plans again where a node changes; "
-        "of a transformer these are dp, pp, cp and tp, and it chooses them itself", targets=("flexflow",),
+        "of a transformer these are dp, pp, cp and tp, and it chooses them itself; the target flexflow starts dp "
+        "alone, megatron-lm the others",
+        targets=("flexflow", "megatron-lm"),
     ),
 )  # fmt: skip
 
@@ -188,9 +196,14 @@ def strategy_named(name: str) -> Strategy:
     for strategy in STRATEGIES:
         if wanted in map(_plain, (strategy.name, *strategy.aliases)):
             return strategy
+    if wanted in _NOT_PLANNED:
+        raise LayoutError(f"--strategy: {_NOT_PLANNED[wanted]}")
     names = [strategy.name for strategy in STRATEGIES]
     hint = did_you_mean(name, names) or f"; known: {', '.join(names)}"
     raise LayoutError(f'--strategy: no strategy named "{name[:60]}"{hint}')
+
+
+_NOT_PLANNED = {"hsdp": "HSDP, which repeats groups of shards, is not planned; use FSDP2, one group of all GPUs"}
 
 
 def _plain(name: str) -> str:

@@ -21,6 +21,7 @@ class TrainingSetup:
     ``framework`` decides what ZeRO 3 costs, what the pipeline sends and how fast attention is. ``dropout``: its masks
     are stored. ``one_process``: PyTorch's DataParallel, one process with a thread for each GPU of a node.
     ``keeps_all``: a pipeline runs all micro-batches forward before any goes back (GPipe), so it keeps all activations.
+    ``tiled``: linear layers that do not fit are computed in tiles, one after the other (DeepSpeed's TiledLinear).
     """
 
     sequence: int
@@ -35,6 +36,7 @@ class TrainingSetup:
     dropout: bool = False
     one_process: bool = False
     keeps_all: bool = False
+    tiled: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("sequence", self.sequence), ("global_batch", self.global_batch)):

@@ -111,7 +111,7 @@ def launch_for(target: Target, placement: Placement, job: Job, model: ModelSpec 
     files = tuple(render(target, placement, job, model))
     start = start_command(target, placement, job, model)
     note = note_of(target, placement, job, model)
-    return Launch(target, placement, files, start, seats_file(target, placement, job, start), note=note)
+    return Launch(target, placement, files, start, seats_file(target, placement, job, start, model), note=note)
 
 
 def _one_line(names: Collection[str], what: str) -> list[str]:

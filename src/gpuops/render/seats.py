@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from gpuops.errors import TemplateError
+from gpuops.layout import ModelSpec
 from gpuops.placement import Placement
-from gpuops.render.job import Job, master_of, time_of
+from gpuops.render.job import Job, master_of
 from gpuops.render.rendering import Rendered
 from gpuops.render.target import Target
 
@@ -16,16 +18,21 @@ SEATS_SCHEMA = "gpuops.seats/1"
 _NODE = "{node}"
 
 
-def seats_file(target: Target, placement: Placement, job: Job, start: str) -> Rendered:
+def seats_file(target: Target, placement: Placement, job: Job, start: str, model: ModelSpec | None = None) -> Rendered:
     """Return the file; the plan is in `seats_document`."""
-    document = seats_document(target, placement, job, start)
+    document = seats_document(target, placement, job, start, model)
     nodes = ",\n  ".join(map(json.dumps, document["nodes"]))  # indented, the ranks of many nodes take long to write
     text = json.dumps({**document, "nodes": []}, indent=1).removesuffix("[]\n}")
     return Rendered(SEATS_FILE, 0o644, f"{text}[\n  {nodes}\n ]\n}}\n")
 
 
-def seats_document(target: Target, placement: Placement, job: Job, start: str) -> dict[str, Any]:
-    """Return where every rank belongs, and the script of each node (empty: the target has none for each node)."""
+def seats_document(
+    target: Target, placement: Placement, job: Job, start: str, model: ModelSpec | None = None
+) -> dict[str, Any]:
+    """Return where every rank belongs, the script of each node (empty: the target has none for each node), and the job.
+
+    What describes the job is as it was requested, so that it can be rendered again on other nodes.
+    """
     layout = placement.layout
     return {
         "schema": SEATS_SCHEMA,
@@ -40,7 +47,8 @@ def seats_document(target: Target, placement: Placement, job: Job, start: str) -
         "image": job.image,
         "mounts": list(job.mounts),
         "queue": job.queue,
-        "time": time_of(job),
+        "time_seconds": job.time_seconds,
+        "model": asdict(model) if model else None,
         "command": [job.script, *job.args],
         "start": start,
         "replaced": list(placement.replaced),

@@ -55,11 +55,13 @@ def check_directory(path: Path) -> None:
         raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
 
 
-def refuse_existing(paths: Iterable[Path]) -> None:
-    """Raise `OutputError` if one of these files exists; devices and pipes do not count."""
+def refuse_existing(paths: Iterable[Path], option: str = "-o") -> None:
+    """Raise `OutputError` if one of these files, which ``option`` names, exists; devices and pipes do not count."""
     for path in paths:
         if path.is_file():
-            raise OutputError(f"{path}: already exists; pass --overwrite to replace it, or choose another file with -o")
+            raise OutputError(
+                f"{path}: already exists; pass --overwrite to replace it, or choose another file with {option}"
+            )
 
 
 def create_directory(path: Path) -> None:

@@ -50,5 +50,6 @@ def shape_from(document: Mapping[str, Any], host: Host) -> NodeShape:
         document.get("gpu_name", ""),  # an older gpuops did not keep it
         networks=tuple(NodeNetwork(**network) for network in document.get("networks", ())),
         cores=document.get("cores"),
+        host_gib=document.get("host_gib"),
     )
     return declared_by(host, shape)

@@ -57,7 +57,8 @@ class LayoutPlan(Result):
 
     ``prices`` say what each part that was measured to be slow costs the fastest layout. ``against_fits`` is False if
     the layout to compare against, which is the last one ``compared``, cannot run on the cluster. ``left_out`` says
-    which degrees were not searched, and why, because of the framework or of the model's layers.
+    which degrees were not searched, and why, because of the framework or of the model's layers. ``why_none`` says why
+    no layout is valid; then the ``answers`` are fewer nodes and another batch.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.layout-plan/1"
@@ -73,6 +74,7 @@ class LayoutPlan(Result):
     outlook: Outlook | None = None
     against_fits: bool = True
     left_out: tuple[str, ...] = ()
+    why_none: str = ""
     interrupted: bool = False
 
     def __iter__(self) -> Iterator[Estimate]:
@@ -100,6 +102,7 @@ class LayoutPlan(Result):
             "fitting": found.fitting,
             "layouts": [estimate_document(each) for each in found.best],
             "left_out": list(self.left_out),
+            "why_none": self.why_none,
             "front": [estimate_document(each) for each in found.front],
             "closest": estimate_document(found.closest) if found.closest else None,
             "compared": [_compared_document(each) for each in self.compared],
@@ -132,6 +135,8 @@ def _cluster_document(cluster: ClusterSpec) -> dict[str, Any]:
         "domain_gpus": cluster.domain_gpus,
         "nvlink_gb_per_s": cluster.nvlink_gb_per_s,
         "network_gb_per_s": cluster.network_gb_per_s,
+        "host_bytes": cluster.host_bytes,
+        "nvme_bytes": cluster.nvme_bytes,
         "sources": dict(cluster.sources),
     }
 
@@ -177,6 +182,7 @@ def estimate_document(estimate: Estimate) -> dict[str, Any]:
         "gpu_bytes": estimate.gpu_bytes,
         "host_bytes": estimate.host_bytes,
         "nvme_bytes": estimate.nvme_bytes,
+        "tiles": estimate.tiles,
         "limit": estimate.limit,
         "seconds": dict(estimate.seconds),
         "memory_bytes": dict(estimate.memory_bytes),

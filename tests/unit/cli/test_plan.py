@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from gpuops.cli import program
 from gpuops.cluster import Cluster
-from gpuops.errors import GpuopsError
+from gpuops.errors import GpuopsError, InputError
 from gpuops.layout import parse_layout
 
 LLAMA = {
@@ -88,6 +88,12 @@ MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_expert
         (("--why-not", "vpp=2,pp=1"), "vpp=2 interleaves pipeline stages, but pp is 1"),
         (("--why-not", "pp=4,vpp=2,chunks=2,dp=8"), "chunks=2 is not"),
         (("--why-not", "tp=3"), "3 ranks do not divide 32 GPUs"),
+        (("--why-not", "dp=32,tp=2"), "it has 64 ranks, more than 32 GPUs"),
+        (("--why-not", "sp=true,tp=1"), "sequence parallelism splits what tensor parallelism repeats, but tp is 1"),
+        (
+            ("--why-not", "dp=1,tp=1,pp=32,chunks=1"),
+            "chunks=1 needs micro-batches of 256 sequences or more, and at most 64",
+        ),
         (("--why-not", "cp=2", "--framework", "deepspeed"), "no axis for context parallelism"),
         (("--why-not", "vpp=2,pp=2", "--framework", "deepspeed"), "does not interleave"),
         (("--why-not", "pp=2", "--framework", "fsdp"), "without a pipeline"),
@@ -100,6 +106,31 @@ def test_why_not_gives_the_real_reason(tmp_path, words, why):
     words = words if "--model" in words else (*words, "--model", "config.json")
     (compared,) = json.loads(run(*words, "--cluster", "4xhgx-h100", "--gbs", "256", "--json").stdout)["compared"]
     assert why in compared["why"]
+
+
+def test_a_layout_without_sequence_parallelism_is_judged_without_it():
+    job = ("--cluster", "1xhgx-h100", "--gbs", "64", "--top", "1")
+    asked = ("--why-not", "tp=8", "--why-not", "tp=8,sp=false", "--against", "tp=8,sequence_parallel=false")
+    split, whole, against = (each["estimate"] for each in document(*job, *asked)["compared"])
+    assert "sequence_parallel=true" in split["layout"]
+    assert "sequence_parallel" not in whole["layout"]
+    assert whole["gpu_bytes"] > split["gpu_bytes"]
+    assert against["layout"] == whole["layout"]
+
+
+def test_a_layout_that_is_faster_than_what_is_searched_is_said_to_be():
+    """Micro-batches of more than 64 sequences are compared, but not searched."""
+    words = ("--params", "layers=12,hidden=768,heads=12,vocab=50304", "--cluster", "1xhgx-h100", "--seq", "128")
+    text = " ".join(run(*words, "--gbs", "4096", "--why-not", "mbs=256").stdout.split())
+    assert "% faster than the first layout, whose search leaves this one out" in text
+
+
+def test_what_does_not_fit_names_the_largest_part():
+    (compared,) = document("--cluster", "2xhgx-h100", "--why-not", "dp=16,mbs=8,zero=0,recompute=none")["compared"]
+    assert compared["why"].startswith("does not fit: activations are most, ")
+    job = ("--cluster", "1xhgx-h100", "--framework", "deepspeed", "--host-memory", "20")
+    (compared,) = document(*job, "--why-not", "zero=3,offload=cpu")["compared"]
+    assert compared["why"].startswith("does not fit: host memory is most, ")
 
 
 def test_what_the_framework_cannot_run_is_left_out_and_said():
@@ -180,6 +211,53 @@ def test_a_saved_plan_is_what_place_takes(tmp_path):
     assert "other.yml" in str(result.exception)
 
 
+def test_a_saved_plan_is_replaced_only_if_asked(tmp_path):
+    job = ("--model", "config.json", "--cluster", "1xhgx-h100", "--save", "layout.yml")
+    (tmp_path / "layout.yml").write_text("mine")
+    message = refused(*job)
+    assert message == "layout.yml: already exists; pass --overwrite to replace it, or choose another file with --save"
+    assert (tmp_path / "layout.yml").read_text() == "mine"
+    run(*job, "--overwrite")
+    assert "layout: dp=" in (tmp_path / "layout.yml").read_text()
+
+
+def test_after_a_lost_node_the_layout_so_far_is_judged_and_others_are_offered():
+    job = ("--model", "config.json", "--cluster", "15xhgx-h100", "--gbs", "1024", "--seq", "2048")
+    result = run(*job, "--against", "dp=16,tp=8,mbs=64,sp=true", code=1)
+    text = " ".join(result.stdout.split())
+    assert "No layout is possible: a global batch of 1024 is not divisible" in text
+    assert "fewer nodes 12 nodes" in text
+    assert "another batch --gbs 1080" in text
+    assert "dp=16,tp=8,mbs=64,sp=true: it has 128 ranks, more than 120 GPUs" in text
+    assert "no layout uses 120 GPUs" in refused(*job)
+
+
+def test_the_table_says_how_many_gpus_a_node_has_and_which_links():
+    text = " ".join(run("--params", "7B", "--cluster", "2xgb200-nvl72").stdout.split())
+    assert "2xgb200-nvl72: 8 GB200 in 2 nodes of 4" in text
+    text = " ".join(run("--params", "1B", "--cluster", "1xrtx-4090").stdout.split())
+    assert "PCIe 12.5 and network 1.25 GB/s a GPU: half of the 25 GB/s of PCIe" in text
+
+
+def test_tiles_are_counted():
+    job = ("--params", "layers=2,hidden=65536,heads=64", "--cluster", "4xhgx-h100", "--strategy", "mct", "--top", "1")
+    plan = json.loads(run(*job, "--json").stdout)
+    tiles = plan["layouts"][0]["tiles"]
+    assert tiles > 1
+    assert f"Linear layers are computed in {tiles} tiles in the first layout." in " ".join(run(*job).stdout.split())
+
+
+def test_what_is_not_planned_of_a_model_is_noted(tmp_path):
+    (tmp_path / "vlm.json").write_text(json.dumps({"model_type": "llava_next", "text_config": LLAMA}))
+    result = run("--model", "vlm.json", "--cluster", "1xhgx-h100", "--top", "1")
+    assert "only the language model in llava_next is planned" in result.stderr
+    gpt2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+    (tmp_path / "gpt2.json").write_text(json.dumps(gpt2))
+    job = ("--model", "gpt2.json", "--cluster", "1xhgx-h100", "--top", "1")
+    assert "has learned positions for 1,024 tokens, and sequences have 4,096" in run(*job, "--seq", "4096").stderr
+    assert "learned positions" not in run(*job, "--seq", "1024").stderr
+
+
 def test_what_a_saved_layout_does_not_name_has_its_default_as_for_place(tmp_path):
     (tmp_path / "file.yml").write_text("layout: dp=16,mbs=8,zero=0\n")
     result = run("--model", "config.json", "--cluster", "2xhgx-h100", "--against", "file.yml", code=1)
@@ -258,6 +336,26 @@ def test_python_gets_estimates():
         best, *_ = cluster.plan(LLAMA, cluster="4xhgx-h100", global_batch=256)
     assert best.fits
     assert best.layout.ranks == 32
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"precision": "int8"}, "precision must be one of fp16, bf16, fp8, fp4, not 'int8'"),
+        ({"framework": "jax"}, "framework must be one of megatron, deepspeed, fsdp, not 'jax'"),
+        ({"optimizer": "lion"}, "optimizer must be one of adam, adam8bit, sgd, not 'lion'"),
+        ({"global_batch": 0}, "global_batch must be a whole number, 1 or more, not 0"),
+        ({"global_batch": 256.0}, "global_batch must be a whole number, 1 or more, not 256.0"),
+        ({"sequence": True}, "sequence must be a whole number, 1 or more, not True"),
+        ({"top": 0}, "top must be a whole number, 1 or more, not 0"),
+        ({"nvme_gib": -1}, "nvme_gib must be a number of GiB above 0, not -1"),
+        ({"model": None, "sizes": {"params": 7e9}}, "params of the sizes must be a whole number, not 7000000000.0"),
+    ],
+)
+def test_python_gets_one_clear_error_for_a_value_that_no_plan_has(wrong, says):
+    with Cluster.local() as cluster, pytest.raises(InputError, match=r"^plan: ") as error:
+        cluster.plan(**{"model": LLAMA, "cluster": "1xhgx-h100", **wrong})
+    assert says in str(error.value)
 
 
 def test_a_configuration_that_is_nested_too_deeply_is_one_sentence(tmp_path):

@@ -145,6 +145,30 @@ def test_a_table_without_a_usable_row_is_incomplete(tmp_path):
     assert json.loads(run("score", table, "--json", code=3))["mape"] is None
 
 
+@pytest.mark.parametrize("words", [("-o", "c.yml"), ("-o", "c.yml", "--format", "yaml"), ("--format", "yaml")])
+def test_a_table_without_a_usable_row_leaves_no_calibration(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    table = write(tmp_path / "t.csv", [row("a", "")])
+    text = run("calibrate", table, *words, code=3)
+    assert "its time is not given" in text
+    assert "schema:" not in text
+    assert not (tmp_path / "c.yml").exists()
+
+
+def test_times_that_no_calibration_can_explain_are_refused_and_not_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = write(tmp_path / "t.csv", [row(f"r{n}", 10**6, mbs) for n, mbs in enumerate((1, 2, 4, 8))])
+    message = refused("calibrate", table, "-o", "c.yml")
+    assert "times the predicted time, which is not possible; correct step_time_s (seconds of one step)" in message
+    assert not (tmp_path / "c.yml").exists()
+
+
+def test_a_batch_that_replicas_and_micro_batches_do_not_divide_is_no_run(tmp_path):
+    table = write(tmp_path / "t.csv", [row("a", 1.0), row("b", 1.0, mbs=3)])
+    skipped = json.loads(run("score", table, "--json"))["skipped"]
+    assert skipped == [{"id": "b", "reason": "a global batch of 8 is not divisible by mbs·dp=3"}]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -1,5 +1,7 @@
 """A cluster is known before its machines exist, and the machines that are there correct it."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpuops.errors import LayoutError
@@ -89,6 +91,16 @@ def test_nodes_that_are_there_make_a_cluster():
     cluster = from_nodes(nodes, names, PROFILES["hgx-h100"], memory_bytes=85_520_809_984)
     assert (cluster.gpus, cluster.gpus_per_node, cluster.domain_gpus) == (14, 7, 8)
     assert cluster.gpu.memory_bytes == 85_520_809_984
+
+
+def test_host_memory_is_that_of_the_node_with_least_unless_one_is_unknown():
+    nodes = [replace(node("a"), host_gib=2015.5), replace(node("b"), host_gib=1007.5)]
+    names = dict.fromkeys("abc", "NVIDIA H100 80GB HBM3")
+    cluster = from_nodes(nodes, names, PROFILES["hgx-h100"])
+    assert cluster.host_bytes == 1007.5 * (1 << 30)
+    assert from_nodes([*nodes, node("c")], names, PROFILES["hgx-h100"]).host_bytes == 0
+    stated = cluster.with_storage(512, 28_000)
+    assert (stated.host_bytes, stated.nvme_bytes) == (512 << 30, 28_000 << 30)
 
 
 def test_a_domain_that_spans_nodes_counts_all_its_gpus():

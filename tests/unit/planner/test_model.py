@@ -133,8 +133,39 @@ def test_a_window_limits_what_attention_costs():
     assert narrow.attention_flops(4096, "model_causal") == wide.attention_flops(4096) / 2
 
 
+def qwen3(**other):
+    return read_config(llama(36, 4096, 32, 8, 12288, 151936, "qwen3", head_dim=128, sliding_window=4096, **other))
+
+
+def test_a_window_that_is_switched_off_is_none():
+    assert qwen3(use_sliding_window=False).windowed_layers == 0
+    assert qwen3().windowed_layers == 0
+    assert qwen3(use_sliding_window=True, max_window_layers=30).windowed_layers == 6
+    kinds = ["full_attention"] * 32 + ["sliding_attention"] * 4
+    assert qwen3(use_sliding_window=True, layer_types=kinds).windowed_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [
+        ({**QWEN3_MOE, "decoder_sparse_step": 2}, 24),
+        ({**QWEN3_MOE, "mlp_only_layers": [0, 1, 47]}, 45),
+        ({**QWEN3_MOE, "decoder_sparse_step": 2, "mlp_only_layers": [0, 1]}, 23),
+        ({**DEEPSEEK_V3, "moe_layer_freq": 2}, 29),
+        ({**DEEPSEEK_V3, "first_k_dense_replace": 61}, 0),
+    ],
+)
+def test_layers_without_experts_are_counted_as_transformers_builds_them(config, layers):
+    """DeepSeek: layers 4, 6, … 60; Qwen: every second layer, counted from 1, that is not listed."""
+    model = read_config(config)
+    assert model.moe_layers == layers
+    assert min(model.parameters().values()) >= 0
+
+
 def test_a_multimodal_model_is_its_language_model():
-    assert read_config({"model_type": "mistral3", "text_config": T5}).total_parameters() == 60_506_624
+    model = read_config({"model_type": "mistral3", "text_config": T5})
+    assert (model.total_parameters(), model.wrapper) == (60_506_624, "mistral3")
+    assert not read_config(T5).wrapper
 
 
 @pytest.mark.parametrize(
@@ -154,6 +185,18 @@ def test_a_multimodal_model_is_its_language_model():
         (llama(32, "4096", 32, 8, 14336, 32000), "not '4096'"),
         ({**MIXTRAL, "num_experts_per_tok": 9}, "must be from 1 to num_local_experts=8, not 9"),
         ({**OPT, "word_embed_proj_dim": 512}, "OPT with embeddings of 512 units"),
+        (llama(32, 4100, 32, 8, 14336, 32000, head_dim=None), "4100 hidden units are not divisible by 32 heads"),
+        (
+            {**DEEPSEEK_V3, "first_k_dense_replace": 62},
+            "first_k_dense_replace of the model must be at most its 61 layers",
+        ),
+        ({**QWEN3_MOE, "moe_intermediate_size": None}, "no moe_intermediate_size, the width of an expert"),
+        ({**QWEN3_MOE, "mlp_only_layers": 3}, "mlp_only_layers of the model must be a list of whole numbers, not 3"),
+        ({**DEEPSEEK_V3, "moe_layer_freq": [0, 1]}, "moe_layer_freq of the model must be a whole number"),
+        (
+            {"model_type": "llava", "text_config": {"model_type": "llama", "_name_or_path": "lmsys/vicuna-7b-v1.5"}},
+            "has no num_hidden_layers, which the planner needs; give the config.json of lmsys/vicuna-7b-v1.5",
+        ),
     ],
 )
 def test_a_bad_configuration_gets_one_clear_sentence(config, sentence):

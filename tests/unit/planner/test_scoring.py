@@ -107,7 +107,7 @@ def test_sources_of_one_publisher_are_left_out_together():
         ({"gbs": ""}, "not given: gbs"),
         ({"hidden": ""}, "the sizes of gpt are not given: hidden"),
         ({"gpu": "MI300X"}, 'no rates are known of the GPU "MI300X"'),
-        ({"dp": "8", "tp": "1"}, "a global batch of 4 cannot be divided among 8 replicas"),
+        ({"dp": "8", "tp": "1"}, "a global batch of 4 is not divisible by mbs·dp=32"),
         ({"mbs": "four"}, 'mbs: "four" is not a number'),
         ({"mbs": "-4"}, 'mbs: "-4" is not a number'),
         ({"mbs": "1e400"}, 'mbs: "1e400" is not a number'),

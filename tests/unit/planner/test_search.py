@@ -13,7 +13,7 @@ from gpuops.planner.estimate import estimates
 from gpuops.planner.hardware import from_catalogue
 from gpuops.planner.layout_space import candidates
 from gpuops.planner.model import from_sizes
-from gpuops.planner.search import search, ways_out
+from gpuops.planner.search import other_jobs, search, ways_out
 from gpuops.planner.strategies import strategy_named
 from gpuops.planner.training import TrainingSetup
 
@@ -59,6 +59,26 @@ def test_no_valid_layout_is_missing(cluster):
         and (vpp == 1 or (pp > 1 and 16 // (mbs * dp) % pp == 0))
     }
     assert found == expected
+
+
+def test_every_micro_batch_that_divides_the_batch_is_searched(cluster):
+    """24 sequences on eight GPUs are three each, so one micro-batch of three is faster than three of one."""
+    model, machines, job = from_sizes({"params": 8 * 10**9}), cluster("1xhgx-h100"), TrainingSetup(1024, 24)
+    assert set(candidates(model, machines, job).mbs.tolist()) == {1, 2, 3, 4, 6, 8, 12, 24}
+    three = search(model, machines, job, limits={"mbs": (3,)}, top=1).best[0]
+    assert search(model, machines, job, top=1).best[0].step_seconds <= three.step_seconds
+    assert max(candidates(SMALL, machines, TrainingSetup(1024, 1024)).mbs.tolist()) == 64
+
+
+def test_no_layout_with_these_nodes_and_this_batch_offers_fewer_nodes_or_another_batch(cluster):
+    model, machines, job = from_sizes({"params": 7 * 10**9}), cluster("15xhgx-h100"), TrainingSetup(2048, 1024)
+    with pytest.raises(LayoutError, match="a global batch of 1024 is not divisible by mbs·dp"):
+        search(replace(model, layers=32), machines, job)
+    nodes, batch = other_jobs(replace(model, layers=32), machines, job)
+    assert (nodes.what, nodes.change) == ("nodes", "12 nodes")
+    assert nodes.estimate.layout.ranks == 96
+    assert (batch.what, batch.change) == ("batch", "--gbs 1080")
+    assert (batch.estimate.layout.ranks, batch.estimate.layout.global_batch) == (120, 1080)
 
 
 def test_the_best_is_the_fastest_that_fits(cluster):

@@ -30,6 +30,18 @@ def test_the_bubble_is_that_of_1f1b_and_shrinks_with_interleaving():
     assert interleaved.bubble[0] == pytest.approx(plain.bubble[0] / 4)
 
 
+def test_stages_of_one_node_send_over_its_own_links_and_those_of_several_through_nics():
+    node = CLUSTER.with_gpus(8)
+    job = {"model": GPT, "tp": 2, "pp": 4, "chunks": 64}
+    slow_nics = node.with_measurements(network_gb_per_s=node.network_gb_per_s / 100)
+    assert timed(cluster=node, **job).p2p[0] == timed(cluster=slow_nics, **job).p2p[0]
+    slow_links = node.with_measurements(nvlink_gb_per_s=node.nvlink_gb_per_s / 100)
+    assert timed(cluster=slow_links, **job).p2p[0] > 10 * timed(cluster=node, **job).p2p[0]
+    across = {**job, "dp": 4}
+    assert timed(cluster=slow_links, **across).p2p[0] == timed(cluster=node, **across).p2p[0]
+    assert timed(cluster=slow_nics, **across).p2p[0] > 10 * timed(cluster=node, **across).p2p[0]
+
+
 def test_full_recomputation_costs_a_third_more_products():
     none, full = timed(tp=8, pp=8, chunks=64), timed(tp=8, pp=8, chunks=64, recompute=2)
     assert full.gemm[0] == pytest.approx(none.gemm[0] * 4 / 3)

@@ -51,6 +51,40 @@ def test_every_strategy_has_layouts_and_all_are_its_own(machines, strategy):
         assert all(getattr(layout, name) in values for name, values in strategy.limits.items()), layout
 
 
+def test_tiling_plans_with_as_many_tiles_as_the_largest_layer_needs(machines):
+    strategy, job = strategy_named("mct"), TrainingSetup(2048, 64)
+    wide, node = from_sizes({"layers": 2, "hidden": 65536, "heads": 64}), machines("4xhgx-h100")
+    limits = {**strategy.limits, "recompute": ("full",)}
+    assert not search(wide, node, strategy_named("ZeRO-3").applied_to(job, 4), limits=limits, top=1).best
+    tiled = search(wide, node, strategy.applied_to(job, 4), limits=limits, top=1).best[0]
+    assert tiled.fits
+    assert tiled.tiles > 1
+    assert search(MODEL, node, strategy.applied_to(job, 4), limits=limits, top=1).best[0].tiles == 1
+
+
+def test_infinity_is_planned_if_the_size_of_the_drives_is_known(machines):
+    strategy, node, job = strategy_named("ZeRO-Infinity"), machines("1xrtx-4090"), TrainingSetup(2048, 8)
+    large = from_sizes({"params": 30 * 10**9})
+    with pytest.raises(LayoutError, match="their size is unknown: give it with --nvme"):
+        search(large, node, strategy.applied_to(job, 1), limits=strategy.limits)
+    best = search(large, node.with_storage(None, 8000), strategy.applied_to(job, 1), limits=strategy.limits).best[0]
+    assert best.layout.offload == "nvme"
+    assert not search(large, node.with_storage(None, 100), strategy.applied_to(job, 1), limits=strategy.limits).best
+
+
+def test_hsdp_is_refused_rather_than_planned_as_full_sharding():
+    with pytest.raises(LayoutError, match="HSDP, which repeats groups of shards, is not planned; use FSDP2"):
+        strategy_named("HSDP")
+
+
+def test_the_largest_layer_counts_with_its_states(machines):
+    """A layer of 3.2 billion parameters has 58 GB of states, more than 45 GiB; its largest matrix has 19 GB."""
+    wide = from_sizes({"layers": 4, "hidden": 16384, "heads": 128, "ffn": 65536, "vocab": 1000})
+    job = TrainingSetup(1024, 8)
+    assert not situation(wide, machines("1xl40s"), job).largest_layer_fits
+    assert situation(wide, machines("1xhgx-h100"), job).largest_layer_fits
+
+
 def test_soap_splits_samples_and_attributes():
     """10 x 512 over two GPUs: by sample 2 parts of 5 x 512, by attribute 10 x 2 x 256."""
     assert split((10, 512), 0, 2) == (2, 5, 512)

@@ -25,7 +25,7 @@ EXPERTS = read_config(
 WORDS = {"megatron-deepspeed": ("--num-experts", "4", "--use-flash-attn-v2")}
 """What a script must be started with by a target for some of its layouts."""
 GPUS = 4
-TRAINING = [strategy for strategy in STRATEGIES if strategy.training and strategy.name != "FlexFlow"]
+TRAINING = [strategy for strategy in STRATEGIES if strategy.training]
 
 
 def cluster(nodes):

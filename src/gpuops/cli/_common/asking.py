@@ -6,12 +6,16 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from gpuops.placement import Placement
 
 _SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 _FRESH = "gpuops.fresh"
@@ -166,6 +170,17 @@ def environment_of_job(_ctx: object, _param: object, words: Sequence[str]) -> di
     return variables
 
 
+def with_recorded(job: Mapping[str, Any], folder: Path, placement: Placement, target: str) -> dict[str, Any]:
+    """Return ``job`` with what ``folder`` records of one that ``placement`` moved, unless the command line sets it."""
+    from gpuops.render.recorded import recorded_job
+
+    ctx = click.get_current_context()
+    unset = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.DEFAULT}
+    unset |= set() if ctx.params["words"] else {"command"}
+    recorded = recorded_job(folder, placement, target)
+    return {**job, **{name: value for name, value in recorded.items() if name in unset}}
+
+
 def confirmed(question: str) -> bool:
     """Ask on stderr for a yes or no; the end of the input means no."""
     try:
@@ -211,8 +226,9 @@ def declares(verb: Callable[..., Any]) -> Callable[..., Any]:
     return _adding(_REPLACED, _LAUNCH_DIRECTORY)(with_nodes)
 
 
-_REPLACED = click.option("--replace", "replaced", callback=words_of, metavar="HOSTS",
-    help="Replace these lost nodes of --of by the best spares; all other ranks stay.")  # fmt: skip
+_REPLACED = click.option("--replace", "replaced", metavar="PATTERN",
+    callback=lambda ctx, param, text: () if not_empty(ctx, param, text) is None else (text,),
+    help="Replace these lost nodes of --of by the best spares; all other ranks, and the layout, stay.")  # fmt: skip
 _LAUNCH_DIRECTORY = click.option("--of", "earlier", type=click.Path(path_type=Path, file_okay=False),
     default=Path("launch"), show_default=True, metavar="DIR", help="The launch directory of --replace.")  # fmt: skip
 
@@ -253,3 +269,9 @@ lasts = _adding(
         metavar="TIME", help="Time until a failed node is back."),
 )  # fmt: skip
 """Adds the options that say how long a job is, and what a checkpoint, a restart and a repair take."""
+stores = _adding(
+    click.option("--host-memory", "host_gib", type=Number(1), metavar="GIB",
+        help="Host memory in each node (default: as the nodes report, else 2048)."),
+    click.option("--nvme", "nvme_gib", type=Number(1), metavar="GIB", help="Size of the NVMe drives in each node."),
+)  # fmt: skip
+"""Adds the options that say what a node has beside its GPUs."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._common.asking import lasts, layout_of, sizes_of
+from gpuops.cli._common.asking import lasts, layout_of, sizes_of, stores
 from gpuops.cli._common.options import OPTIONS, carry_out, reaches
 from gpuops.cli._common.terminal import Output, PatternOrCommand, exits, shows
 from gpuops.requests import PlanRequest
@@ -22,12 +22,9 @@ _count = click.IntRange(1)
 @click.group(cls=PatternOrCommand, package=__name__)
 @click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
 @click.option(
-    "--params",
-    "sizes",
-    callback=sizes_of,
-    metavar="SIZES",
+    "--params", "sizes", callback=sizes_of, metavar="SIZES",
     help="Instead of --model: 70B, or params=70B,layers=80,hidden=8192,heads=64.",
-)
+)  # fmt: skip
 @click.option(
     "--cluster",
     "machines",
@@ -57,18 +54,19 @@ _count = click.IntRange(1)
     "--against", default="", callback=layout_of, metavar="LAYOUT", help="Compare with this layout or saved file."
 )
 @click.option("--explain", is_flag=True, help="Show where time and memory go, and which rules of the guide apply.")
-@click.option(
-    "--save", type=_file, metavar="FILE", help="Write the first layout to FILE, for --layout FILE of place and render."
-)
+@click.option("--save", type=_file, metavar="FILE",
+              help="Write the first layout to FILE, for --layout FILE of place and render.")  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Replace FILE of --save if it exists.")
 @click.option("--calibration", type=_file, metavar="FILE", help="Constants that gpuops plan calibrate wrote.")
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="Layouts to show.")
 @OPTIONS["all_nodes"]
 @OPTIONS["max_age"]
 @lasts
+@stores
 @shows("table", "json")
 @reaches(pattern=False, saved=True, saved_inventory=True)
 @exits(failed="no layout fits, or that of --against does not")
-def command(cluster: Cluster, output: Output, machines: str, save: Path | None, **options: Any) -> int:  # fmt: skip
+def command(cluster: Cluster, output: Output, machines: str, save: Path | None, **options: Any) -> int:
     """Choose the fastest layout for a model on a cluster.
 
     A model of time and memory scores every valid layout. Without --cluster, gpuops plans for the nodes of the
@@ -76,12 +74,13 @@ def command(cluster: Cluster, output: Output, machines: str, save: Path | None, 
     --layout. If a host or group has the name of a COMMAND, select it with --limit.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report.output import write
+    from gpuops.report.output import refuse_existing, write
     from gpuops.report.planning import layouts
 
     given = click.get_current_context().params
     if machines and any(given.get(name) for name in ("inventory", "pattern", "limit", "folder", "local")):
         raise click.UsageError("--cluster excludes PATTERN and the options that choose hosts")
+    refuse_existing([] if options.pop("overwrite") or save is None else [save], option="--save")
     result = carry_out(cluster, PlanRequest(cluster=machines, **options))
     output.publish(table=lambda page: layouts.lines(result, page), json=lambda _: result.to_json())
     if save is not None and result.best is not None:

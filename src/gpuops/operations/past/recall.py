@@ -139,7 +139,10 @@ def _note(work: Workspace, visits: Sequence[KeptVisit]) -> None:
     age = (dt.datetime.now(dt.timezone.utc) - min(visit.at for visit in visits)).total_seconds()
     ago = f"{age / 60:.0f} min" if age > 90 else f"{age:.0f} s"
     nodes = format_count(len(visits), "node")
-    work.note(f"using run {newest.run} of validate for {nodes} ({ago} ago); --fresh queries them again")
+    if work.nodes.source == "saved":
+        work.note(f"run {newest.run} of validate ({ago} ago) also counts for {nodes}; --fresh ignores it")
+    else:
+        work.note(f"using run {newest.run} of validate for {nodes} ({ago} ago); --fresh queries them again")
 
 
 def _part(finding: KeptFinding) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuops.assessment import profile_for
 from gpuops.errors import LayoutError
@@ -55,6 +55,14 @@ def machines_of(work: Workspace, request: PlanRequest) -> Machines:
     if request.all_nodes:  # else the choice of nodes has noted it
         note_fabric(work, known)
     return as_measured(work, cluster, names, found.excluded, known)
+
+
+def with_storage(machines: Machines, request: PlanRequest) -> Machines:
+    """Return ``machines`` with the host memory and the NVMe drives of a node that ``request`` states."""
+    cluster, healthy = (
+        each.with_storage(request.host_gib, request.nvme_gib) for each in (machines.cluster, machines.healthy)
+    )
+    return replace(machines, cluster=cluster, healthy=healthy)
 
 
 def as_measured(

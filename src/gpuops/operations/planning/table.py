@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpuops.document import load, read_text
 from gpuops.planner.calibration import Calibration, calibrate, left_out_seconds
-from gpuops.planner.calibration_file import read_calibration
+from gpuops.planner.calibration_file import check_factors, read_calibration
 from gpuops.planner.published import PublishedRun, read_table
 from gpuops.planner.scoring import predicted_seconds, score
 from gpuops.planner.validation import WAYS, ConstantsKind, scorable, scored
@@ -36,11 +36,12 @@ def score_table(
 def calibrate_by(path: Path) -> CalibrationResult:
     """Return the calibration by the runs of dense models in ``path``, with the errors before and after.
 
-    Raise `DocumentError` or `LayoutError` for a file that cannot be read.
+    Raise `DocumentError` or `LayoutError` for a file that cannot be read, or whose times cannot be seconds.
     """
     table = read_table(read_text(path), str(path))
     runs, skipped = scorable(table)
     fitted = calibrate(runs)
+    check_factors(fitted, str(path))
     before, after = [predicted_seconds(run) for run in runs], _seconds(runs, fitted)
     unseen = score(runs, left_out_seconds(runs)) if len(runs) > 1 else None
     gpus = tuple(dict.fromkeys(run.cluster.gpu.name for run in runs))

@@ -16,6 +16,13 @@ from gpuops.results.layout_plan import Advice, Compared, LayoutPlan
 _GIB = 1 << 30
 _HEADINGS = ("step", "tokens/s", "MFU", "GPU", "most time", "layout")
 _CAUSES = {"gemm": "matrix products", "p2p": "sending between stages"}
+_ANSWERS = {
+    "gpu": "bigger GPUs",
+    "gpus": "more GPUs",
+    "offload": "CPU and NVMe",
+    "nodes": "fewer nodes",
+    "batch": "another batch",
+}
 _KINDS = {"model": "model FLOPs, whole attention", "model_causal": "model FLOPs, half the attention"}
 
 
@@ -29,6 +36,8 @@ def lines(plan: LayoutPlan, page: Page) -> Iterator[str]:
         yield from page.labelled("", _counts(plan), 0)
         yield from _pipeline(plan, page)
         yield from _left_out(plan, page)
+        if plan.training.tiled:
+            yield from page.labelled("", f"{_tiled(plan.found.best[0].tiles)} in the first layout.", 0)
         if plan.found.best[0].host_bytes and not plan.cluster.host_bytes:
             needed = f"{_gib(plan.found.best[0].host_bytes)} of host memory in each node"
             yield from page.labelled("", f"The first layout needs {needed}; how much a node has is unknown.", 0)
@@ -63,7 +72,10 @@ def _heading(plan: LayoutPlan) -> str:
     model, cluster, training = plan.model, plan.cluster, plan.training
     size = f"{model.total_parameters() / 1e9:.3g} billion parameters"
     job = f"global batch {training.global_batch}, sequences of {training.sequence} tokens, {training.precision}"
-    return clean(f"{model.name}, {size}   {cluster.name}: {cluster.gpus} {cluster.gpu.name}   {job}")
+    gpus = f"{cluster.gpus} {cluster.gpu.name}"
+    if cluster.nodes > 1:
+        gpus = f"{gpus} in {cluster.nodes} nodes of {cluster.gpus_per_node}"
+    return clean(f"{model.name}, {size}   {cluster.name}: {gpus}   {job}")
 
 
 def _row(estimate: Estimate) -> tuple[str, ...]:
@@ -77,12 +89,17 @@ def _row(estimate: Estimate) -> tuple[str, ...]:
     )
 
 
+def _tiled(tiles: int) -> str:
+    return f"Linear layers are computed in {tiles} tiles" if tiles > 1 else "Every linear layer fits whole, untiled"
+
+
 def _counts(plan: LayoutPlan) -> str:
     found, kind = plan.found, plan.found.best[0].flops_kind
+    link = "NVLink" if plan.cluster.has_nvlink else "PCIe"
     sources = "; ".join(dict.fromkeys(plan.cluster.sources.values()))
     return clean(
         f"{found.fitting:,} of {found.scored:,} valid layouts fit. MFU counts {_KINDS.get(kind, kind)}. "
-        f"NVLink {plan.cluster.nvlink_gb_per_s:.3g} and network {plan.cluster.network_gb_per_s:.3g} GB/s a GPU: "
+        f"{link} {plan.cluster.nvlink_gb_per_s:.3g} and network {plan.cluster.network_gb_per_s:.3g} GB/s a GPU: "
         f"{sources}."
     )
 
@@ -104,6 +121,8 @@ def _left_out(plan: LayoutPlan, page: Page) -> Iterator[str]:
 
 def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
     closest = plan.found.closest
+    if plan.why_none:
+        yield from page.labelled("", clean(f"No layout is possible: {plan.why_none}."), 0)
     if closest:
         size, host = plan.cluster.gpu.memory_bytes, plan.cluster.host_bytes or USUAL_HOST_BYTES
         needed, room = f"{_gib(closest.gpu_bytes)}", f"{_gib(USABLE * size)} of a GPU's {_gib(size)} may be used"
@@ -113,8 +132,7 @@ def _without_fit(plan: LayoutPlan, page: Page) -> Iterator[str]:
         room = f"the closest, {closest.layout}, needs {needed}; {room}"
         yield from page.labelled("", f"None of {plan.found.scored:,} valid layouts fits: {room}.", 0)
     yield from page.labelled("", "What would help, and how much of it is enough:", 0)
-    names = {"gpu": "bigger GPUs", "gpus": "more GPUs", "offload": "CPU and NVMe"}
-    rows = [(names[each.what], *_answer(each)) for each in plan.answers]
+    rows = [(_ANSWERS[each.what], *_answer(each)) for each in plan.answers]
     yield from page.columns(rows)
 
 
@@ -127,6 +145,7 @@ def _answer(answer: WayOut) -> tuple[str, str, str]:
 def saved(estimate: Estimate) -> str:
     """Return the layout as the YAML file that ``--layout`` takes, with its estimate as a comment."""
     about = f"{step(estimate.step_seconds)} a step, {_gib(estimate.gpu_bytes)} on the fullest GPU"
+    about += f", linear layers in {estimate.tiles} tiles" if estimate.tiles > 1 else ""
     return f"# estimate: {about}\nlayout: {estimate.layout}\n"
 
 
@@ -134,7 +153,8 @@ def _told(each: Compared, best: Estimate | None) -> str:
     if each.estimate is None:
         return clean(f"{each.name}: {each.why}")
     figures = f"{step(each.estimate.step_seconds)} a step, {_gib(each.estimate.gpu_bytes)}"
-    text = f"{each.name}: {figures} with {each.estimate.layout}"
+    tiles = f" and {each.estimate.tiles} tiles" if each.estimate.tiles > 1 else ""
+    text = f"{each.name}: {figures} with {each.estimate.layout}{tiles}"
     if each.why:
         return clean(f"{text}; it {each.why}")
     return clean(f"{text}; {_against(each.estimate, best)}" if best else text)
@@ -143,8 +163,10 @@ def _told(each: Compared, best: Estimate | None) -> str:
 def _against(estimate: Estimate, best: Estimate) -> str:
     """Return how much slower ``estimate`` is, and the causes that cost it most."""
     more = estimate.step_seconds / best.step_seconds - 1
-    if more < 0.0005:
+    if abs(more) < 0.0005:
         return "as fast as the best"
+    if more < 0:
+        return f"{-100 * more:.1f} % faster than the first layout, whose search leaves this one out"
     lost = {name: estimate.seconds[name] - best.seconds[name] for name in estimate.seconds}
     worst = sorted(lost, key=lambda name: -lost[name])[:2]
     causes = ", ".join(f"{_words(name)} +{step(lost[name])}" for name in worst if lost[name] > 0)
