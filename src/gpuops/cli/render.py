@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 
 from gpuops.cli._common.asking import declares, describes_job, with_recorded, words_of
 from gpuops.cli._common.options import asks, carry_out, completes, reaches
-from gpuops.cli._common.terminal import WithWords, exits, page, print_lines
+from gpuops.cli._common.terminal import WithWords, exits, page, print_lines, terminal_page
 from gpuops.requests import PlaceRequest, RenderRequest
 
 if TYPE_CHECKING:
@@ -49,9 +48,8 @@ def command(
 ) -> int:  # fmt: skip
     """Write launch files for a layout on these nodes.
 
-    The words after -- are the Python script (train.py) and its arguments. A script in the current directory is written
-    with its full path. With --replace, the job is that of the launch directory, except for what you set. Nodes that you
-    list with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
+    The words after -- are a Python script and its arguments. With --replace, the job is that of the launch directory,
+    except for what you set. Nodes with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
     """
     from gpuops.operations.launch import model_of
     from gpuops.render import script_of
@@ -59,8 +57,8 @@ def command(
 
     _ = [cluster.catalogue.targets()[target] for target in targets]
     model_of(job["model"])  # a wrong word or file is reported before any node is asked
-    placement = carry_out(cluster, request)
     job |= {"command": _command(script_of(words or ("train.py",))), "force": request.force}
+    placement = carry_out(cluster, request)
     jobs = {target: with_recorded(job, request.earlier, placement, target) for target in targets}
     made = [carry_out(cluster, RenderRequest(placement, target, **jobs[target])) for target in targets]
     launches = {output / launch.target.name if len(made) > 1 else output: launch for launch in made}
@@ -88,5 +86,5 @@ def _check(launches: dict[Path, Launch]) -> int:
     from gpuops.report import launch as report
 
     inspected = [launch.inspect(folder) for folder, launch in launches.items()]
-    print_lines(report.checked(inspected, page() if sys.stdout.isatty() else None))
+    print_lines(report.checked(inspected, terminal_page()))
     return int(any(complaints for complaints, _ in inspected))

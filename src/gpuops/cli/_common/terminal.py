@@ -353,6 +353,11 @@ def page() -> Page:
     return Page.of(sys.stdout)
 
 
+def terminal_page() -> Page | None:
+    """Return the page that stdout is, if it is a terminal."""
+    return page() if sys.stdout.isatty() else None
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout as they come."""
     for line in lines:
