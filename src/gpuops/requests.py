@@ -17,6 +17,7 @@ from gpuops.collective.request import (
     MeasureRequest,
     SharpRequest,
     SweepRequest,
+    check_environment,
     check_words,
 )
 from gpuops.errors import InputError
@@ -212,10 +213,9 @@ class PlanRequest(Request["LayoutPlan"]):
 
     ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used, and those that
     a validation saw at most ``max_age`` seconds ago are not asked again. ``why_not`` and ``against`` are layouts to
-    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. ``host_gib`` and ``nvme_gib`` are the host
-    memory and the NVMe drives of each node; without them, the first is what the hosts report. With ``tokens``, or
-    ``days`` of training without a failure, the plan says when the job finishes; a checkpoint, a restart after a
-    failure, and the repair of a node take so many seconds.
+    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. ``host_gib`` and ``nvme_gib`` are its memory
+    and NVMe drives a node (default: as reported). With ``tokens``, or ``days`` of training without a failure, the plan
+    says when the job finishes; a checkpoint, a restart after a failure, and the repair of a node take so many seconds.
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
@@ -267,12 +267,6 @@ class RenderRequest(Request["Launch"]):
     time_seconds: int = 0
 
 
-_OF_LAUNCHER = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
-)
-"""The variables of a rank that torchrun, accelerate and gpuops itself set."""
-
-
 @dataclass(frozen=True)
 class LaunchRequest(Request["JobRun"]):
     """Start of a job: of the rendered files in ``launch``, or of ``command`` on the ranks of ``placement``.
@@ -305,10 +299,7 @@ class LaunchRequest(Request["JobRun"]):
             raise InputError("launch needs a command for a placement; launch files have their own")
         if self.launch is not None and (self.master or self.port is not None):
             raise InputError("launch files have their own master and port; render them again with --master and --port")
-        if own := [name for name in self.environment or () if name in _OF_LAUNCHER]:
-            where = " to gpuops render" if self.launch is not None else ""
-            remedy = f"; pass --master and --port{where}" if own[0].startswith("MASTER") else "; omit it"
-            raise InputError(f"{own[0]}: the launcher sets it on every rank, whatever the environment is{remedy}")
+        check_environment(self.environment or (), is_rendered=self.launch is not None)
 
 
 @dataclass(frozen=True)

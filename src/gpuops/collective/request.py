@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,3 +130,17 @@ def check_words(what: str, words: Sequence[str], choices: Sequence[str]) -> None
     for word in words:
         if word not in choices:
             raise InputError(f'unknown {what} "{word}"{did_you_mean(word, choices) or "; use " + ", ".join(choices)}')
+
+
+_OF_LAUNCHER = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
+)
+"""The variables of a rank that torchrun, accelerate and gpuops itself set."""
+
+
+def check_environment(names: Iterable[str], *, is_rendered: bool) -> None:
+    """Raise `InputError` if one of ``names`` is a variable that the launcher sets on every rank."""
+    if own := [name for name in names if name in _OF_LAUNCHER]:
+        where = " to gpuops render" if is_rendered else ""
+        remedy = f"; pass --master and --port{where}" if own[0].startswith("MASTER") else "; omit it"
+        raise InputError(f"{own[0]}: the launcher sets it on every rank, whatever the environment is{remedy}")

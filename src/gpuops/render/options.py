@@ -114,7 +114,7 @@ _LAUNCHERS: tuple[tuple[tuple[str, ...], Style], ...] = (
 
 
 @dataclass(frozen=True)
-class Words:
+class OptionWords:
     """A command: its ``parts`` as they must be, and as a program with argparse or Hydra reads them (``loose``)."""
 
     parts: tuple[str, ...]
@@ -126,7 +126,7 @@ class Words:
         return any(map(_EXACT_PROGRAMS.match, self.parts)) or self.parts == self.loose
 
 
-def read_words(words: Sequence[str]) -> Words:
+def read_words(words: Sequence[str]) -> OptionWords:
     """Return a command of ``words``, quoted as `gpuops.render.shell_lines.spelled_words` does.
 
     The options of launchers have no order, but for equal ones.
@@ -138,7 +138,7 @@ def read_words(words: Sequence[str]) -> Words:
         parts += [*rest[:at], *_sorted(groups)]
         rest, starts = rest[at + end :], True
     before, arguments, behind = _program(rest, starts=starts)
-    return Words(
+    return OptionWords(
         (*parts, *before, *arguments, *behind), (*parts, *before, *_sorted(argument_groups(arguments)), *behind)
     )
 

@@ -13,7 +13,7 @@ from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.render import Job, render, targets
 
 PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
-SENTENCE = re.compile(r"the largest come first\. (.*?) start jobs on\s+such nodes", re.DOTALL)
+SENTENCE = re.compile(r"clearly cheaper\. (.*?) start jobs on\s+such nodes", re.DOTALL)
 LAYOUTS = ("dp=12", "dp=12,zero=2", "dp=6,pp=2,chunks=4", "tp=12")
 
 

@@ -17,7 +17,7 @@ ANY_PROGRAM = "bash"
 
 
 @dataclass(frozen=True)
-class Usual:
+class UsualCommand:
     """What most scripts start, and the variables that all of them set alike."""
 
     program: str
@@ -25,18 +25,18 @@ class Usual:
     environment: Mapping[str, str]
 
 
-def usual_of(parts: Sequence[Part], plan: JobPlan) -> Usual:
+def usual_of(parts: Sequence[Part], plan: JobPlan) -> UsualCommand:
     """Return what most of the scripts of ``plan`` start."""
     started = [part.script for part in parts if part.script.start]
     first, *others = (readable_exports(part) for part in parts)
-    return Usual(
+    return UsualCommand(
         most_common(script.program for script in started) or "",
         most_common(plan.files(script.words, script.folder) for script in started) or plan.files(()),
         {name: value for name, value in first.items() if all(own.get(name) == value for own in others)},
     )
 
 
-def command_of(part: Part, plan: JobPlan, usual: Usual) -> NodeCommand:
+def command_of(part: Part, plan: JobPlan, usual: UsualCommand) -> NodeCommand:
     """Return what the script of ``part`` starts; what is not as ``usual`` gets its place in the script."""
     script = part.script
     folders = tuple(str(PurePosixPath(plan.folder, own.value)) for own in script.folders)
