@@ -105,10 +105,7 @@ class RunRequest(Request["Answers[Completed]"]):
 
 @dataclass(frozen=True)
 class ValidateRequest(Request["Report"]):
-    """Faults of each host. ``only`` and ``skip`` name checks or tags; ``burn_in`` is the duration of the load.
-
-    With ``save_run`` the run is kept in the project's store, and compared with the runs before.
-    """
+    """Faults of each host; ``only`` and ``skip`` name checks or tags, ``save_run`` keeps the run in the store."""
 
     level: Level = "quick"
     only: Sequence[str] = ()
@@ -274,7 +271,7 @@ class LaunchRequest(Request["JobRun"]):
     Every node starts its processes in ``workdir``, by default that of the files, or the current one. ``environment`` is
     added to that of the job. After a failure the rest gets ``grace`` seconds between TERM and KILL. The logs go to
     ``logs``, a directory that must not exist. With ``dry_run`` nothing is started. The ranks of ``placement`` meet at
-    ``port`` of ``master``, by default at a port of the job's own on its first node; launch files have their own.
+    ``port`` of ``master`` (default: as in `RenderRequest`); launch files have their own.
     """
 
     launch: Path | None = None
@@ -324,10 +321,7 @@ class ProvisionRequest(Request["Record"]):
 
 @dataclass(frozen=True)
 class FixRequest(Request["Repair"]):
-    """Fix for the finding of ``check``; with ``check_only`` it is only shown.
-
-    With ``bundle`` each node's evidence is kept before its first change, as `BundleRequest` collects it.
-    """
+    """Fix for the finding of ``check``, only shown with ``check_only``; with ``bundle``, evidence is kept before it."""
 
     check: str
     check_only: bool = False
