@@ -410,6 +410,15 @@ def test_killed_worker_is_named_with_its_signal(sshd, node_of, connect):
     assert kill_worker(connect(node_of(sshd))) == "the worker ended by signal 9"
 
 
+def test_a_command_that_has_ended_is_heard_to_its_end_also_by_who_speaks_to_it(sshd, node_of, connect):
+    stream = connect(node_of(sshd))._start("echo said")
+    ends = time.monotonic() + 10
+    while not stream._channel.closed and time.monotonic() < ends:
+        time.sleep(0.01)
+    stream.write(b"too late")
+    assert (stream.read(5), stream.read(5)) == (b"said\n", b"")
+
+
 def test_a_dropped_link_is_lost_and_leaves_nothing_there(start_sshd, node_of, connect, processes):
     server, before = start_sshd(), processes()
     transport = connect(node_of(server))

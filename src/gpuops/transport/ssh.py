@@ -335,10 +335,12 @@ class ChannelStream:
             raise LostError(connection.node, f"the connection broke before the command ran: {error}") from error
 
     def write(self, data: bytes) -> None:
-        """Send all of ``data``."""
+        """Send all of ``data``; if the command has ended, the next read reports that, after what it said before."""
         try:
             self._channel.sendall(data)
         except OSError as error:
+            if self._channel.closed and self._connection.transport.is_active():
+                return
             raise LostError(self._connection.node, "the connection broke while the request was sent") from error
 
     def read(self, seconds: float) -> bytes:
