@@ -38,9 +38,8 @@ def disk_errors(
     """A disk that the kernel gave up on, or that an array lost, fails. Timeouts, read errors and write errors warn.
 
     A drive that works again only warns, and so does an array whose present state is known. Errors of the layers above
-    disks (md, dm) count only if no disk has an error. Removable disks do not count: they are sticks, and images that a
-    BMC mounted and took away. Source: leptonai/gpud, disk component, matcher of kernel
-    messages.
+    disks (md, dm) count only if no disk has an error. Removable disks do not count: they are USB sticks, or
+    images that a BMC mounts. Source: leptonai/gpud, disk component, matcher of kernel messages.
     """
     removable = {message.subject for message in log.of_kind("removable-disk")}
     by_disk: dict[str, list[Message]] = {}

@@ -1,6 +1,5 @@
 """The loaded NVIDIA module, the installed module and the user-space libraries have the same version."""
 
-import re
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
@@ -9,7 +8,6 @@ from gpuops.probes.host.pci import NVIDIA, pci_vendors
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver, NotLoaded, driver, installed_driver
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
-_NVML = re.compile(r"NVML library version: (\d[\d.]{2,15})", re.ASCII)
 _INSTALL = "modprobe nvidia; if that fails, dmesg shows why: install the driver for this kernel"
 _NOUVEAU = (
     "keep nouveau off the GPUs: blacklist nouveau and options nouveau modeset=0 in /etc/modprobe.d, rebuild the "
@@ -53,8 +51,6 @@ def driver_loaded(
         "on disk": None if isinstance(installed, Unknown) else installed.version,
         "libraries": answer.driver_version if isinstance(answer, Smi) else None,
     }
-    if error and kind == "version-mismatch" and (named := _NVML.search(error.text)):
-        versions["libraries"] = named[1]
     known_versions = {where: version for where, version in versions.items() if version}
     has_gpu = not isinstance(vendors, Unknown) and NVIDIA in vendors
     is_absent = isinstance(loaded, NotLoaded) and has_gpu

@@ -23,10 +23,11 @@ _LEAST = 0.95
     fix="set the right profile in the inventory, or have the card replaced by one of the other cards' model",
 )
 def gpu_model(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding]:
-    """A card with less memory than the others of its model fails, and so do all with less than their name promises.
+    """A card with less memory than the others of its model fails.
 
-    A card of another model warns, because workstations may mix models. A profile for another model fails, because all
-    its numbers are wrong then. Source: the product names that nvidia-smi prints, in each profile.
+    A node fails if its cards all have less memory than their name states. A card of another model warns, because
+    workstations may mix models. A profile for another model fails, because all its numbers are wrong then. Source: the
+    product names that nvidia-smi prints, in each profile.
     """
     names = Counter(gpu.name for gpu in gpus if gpu.name)
     if not names:

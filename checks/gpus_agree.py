@@ -1,4 +1,4 @@
-"""The GPUs of a node are reached alike: the size of BAR1, and the link to the CPU (NVLink-C2C)."""
+"""All GPUs of a model have the same BAR1 size, and NVLink-C2C connects each to its Grace CPU, if there is one."""
 
 import re
 from collections.abc import Iterator
@@ -18,11 +18,12 @@ _WITH_CPU = re.compile(r"\bG[BH]\d00\b", re.ASCII)
     fix="compare the GPU's slot in the BIOS with the others; power-cycle the node",
 )
 def gpus_agree(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding]:
-    """BAR1 is as large as the largest of the same model; NVLink-C2C is on where another GPU has it, or beside Grace.
+    """Compare BAR1 between GPUs of the same model, and the state of NVLink-C2C between all GPUs.
 
-    A smaller BAR1 warns. C2C that is off fails if it is on for another GPU, and warns if it is off for all, as it may
-    be in a virtual machine. Without Grace CPUs, "Disabled" is normal: some drivers print it for HGX H100. Source:
-    NVIDIA, GPUDirect RDMA (BAR1 is the window of third-party devices); NVIDIA, nvidia-smi manual page, GPU C2C Mode.
+    A GPU with a smaller BAR1 warns. One with C2C off fails if another GPU has it on. If C2C is off on all GPUs, as it
+    may be in a virtual machine, those with a Grace CPU warn. Without Grace CPUs, "Disabled" is normal: some drivers
+    print it for HGX H100. Source: NVIDIA, GPUDirect RDMA (BAR1 is the window of third-party devices); NVIDIA,
+    nvidia-smi manual page, GPU C2C Mode.
     """
     largest: dict[str | None, int] = {}
     for gpu in gpus:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuops.collective.request import (
-    NVLINK_ENGINES,
     OPERATIONS,
+    LoopbackRequest,
     MeasureRequest,
+    NvlinkRequest,
+    PreflightRequest,
     SharpRequest,
     SweepRequest,
-    check_environment,
     check_words,
 )
 from gpuops.errors import InputError
@@ -25,10 +26,7 @@ from gpuops.reasons import Request
 
 if TYPE_CHECKING:
     from gpuops.bandwidth import Operation
-    from gpuops.collective.loopback import Loopback
     from gpuops.collective.measurement import Measurement
-    from gpuops.collective.nvlink import NvlinkComparison
-    from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
     from gpuops.judging import Level
     from gpuops.launching.outcome import JobRun
@@ -105,7 +103,10 @@ class RunRequest(Request["Answers[Completed]"]):
 
 @dataclass(frozen=True)
 class ValidateRequest(Request["Report"]):
-    """Faults of each host; ``only`` and ``skip`` name checks or tags, ``save_run`` keeps the run in the store."""
+    """Faults of each host. ``only`` and ``skip`` name checks or tags; ``burn_in`` is the duration of the load.
+
+    With ``save_run`` the run is kept in the project's store, and compared with the runs before.
+    """
 
     level: Level = "quick"
     only: Sequence[str] = ()
@@ -148,41 +149,6 @@ class ExpectRequest(Request["Expectation"]):
 
 
 @dataclass(frozen=True)
-class LoopbackRequest(Request["Loopback"]):
-    """Write bandwidth of each HCA with itself; ``force_busy`` names hosts that are measured even if they are busy."""
-
-    force_busy: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class NvlinkRequest(Request["NvlinkComparison"]):
-    """Gain from NVLink. ``train`` is a Python with torch on the hosts; ``batch`` is the samples per GPU and step."""
-
-    engine: str = "auto"
-    gib: float | None = None
-    force_busy: Sequence[str] = ()
-    libnccl: Path | None = None
-    train: str | None = None
-    steps: int = 200
-    batch: int = 4
-    row_timeout: float = 900.0
-
-    def __post_init__(self) -> None:
-        """Raise `InputError` for an engine that does not use NVLink."""
-        check_words("engine", [self.engine], ("auto", *NVLINK_ENGINES))
-
-
-@dataclass(frozen=True)
-class PreflightRequest(Request["Diagnosis"]):
-    """Diagnosis of a launch ``command`` that does not start; ``hostfile_text`` maps the files in it to their text."""
-
-    command: Sequence[str]
-    force_busy: Sequence[str] = ()
-    hostfile_text: Mapping[str, str] | None = field(default=None, hash=False)
-    save_run: bool = True
-
-
-@dataclass(frozen=True)
 class PlaceRequest(Request["Placement"]):
     """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts.
 
@@ -210,9 +176,10 @@ class PlanRequest(Request["LayoutPlan"]):
 
     ``cluster`` is a number of nodes and their profile (``16xhgx-h100``); without it, the hosts are used, and those that
     a validation saw at most ``max_age`` seconds ago are not asked again. ``why_not`` and ``against`` are layouts to
-    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. ``host_gib`` and ``nvme_gib`` are its memory
-    and NVMe drives a node (default: as reported). With ``tokens``, or ``days`` of training without a failure, the plan
-    says when the job finishes; a checkpoint, a restart after a failure, and the repair of a node take so many seconds.
+    compare with, ``calibration`` is a file of ``gpuops plan calibrate``. ``host_gib`` is the memory of a node, by
+    default as the hosts report it; ``nvme_gib`` is the size of its NVMe drives. With ``tokens``, or ``days`` of
+    training without a failure, the plan says when the job finishes; a checkpoint, a restart after a failure, and the
+    repair of a node take so many seconds.
     """
 
     model: Path | Mapping[str, Any] | None = field(default=None, hash=False)
@@ -264,6 +231,12 @@ class RenderRequest(Request["Launch"]):
     time_seconds: int = 0
 
 
+_OF_LAUNCHER = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
+)
+"""The variables of a rank that torchrun, accelerate and gpuops itself set."""
+
+
 @dataclass(frozen=True)
 class LaunchRequest(Request["JobRun"]):
     """Start of a job: of the rendered files in ``launch``, or of ``command`` on the ranks of ``placement``.
@@ -271,7 +244,7 @@ class LaunchRequest(Request["JobRun"]):
     Every node starts its processes in ``workdir``, by default that of the files, or the current one. ``environment`` is
     added to that of the job. After a failure the rest gets ``grace`` seconds between TERM and KILL. The logs go to
     ``logs``, a directory that must not exist. With ``dry_run`` nothing is started. The ranks of ``placement`` meet at
-    ``port`` of ``master`` (default: as in `RenderRequest`); launch files have their own.
+    ``port`` of ``master``, by default at a port of the job's own on its first node; launch files have their own.
     """
 
     launch: Path | None = None
@@ -296,7 +269,10 @@ class LaunchRequest(Request["JobRun"]):
             raise InputError("launch needs a command for a placement; launch files have their own")
         if self.launch is not None and (self.master or self.port is not None):
             raise InputError("launch files have their own master and port; render them again with --master and --port")
-        check_environment(self.environment or (), is_rendered=self.launch is not None)
+        if own := [name for name in self.environment or () if name in _OF_LAUNCHER]:
+            where = " to gpuops render" if self.launch is not None else ""
+            remedy = f"; pass --master and --port{where}" if own[0].startswith("MASTER") else "; omit it"
+            raise InputError(f"{own[0]}: the launcher sets it on every rank, whatever the environment is{remedy}")
 
 
 @dataclass(frozen=True)
@@ -321,7 +297,10 @@ class ProvisionRequest(Request["Record"]):
 
 @dataclass(frozen=True)
 class FixRequest(Request["Repair"]):
-    """Fix for the finding of ``check``, only shown with ``check_only``; with ``bundle``, evidence is kept before it."""
+    """Fix for the finding of ``check``; with ``check_only`` it is only shown.
+
+    With ``bundle`` each node's evidence is kept before its first change, as `BundleRequest` collects it.
+    """
 
     check: str
     check_only: bool = False

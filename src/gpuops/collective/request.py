@@ -1,8 +1,8 @@
-"""Requests for measurements, as data: the links to measure, how, and which hosts even if they are busy."""
+"""Requests for measurements and preflight, as data: what to look at, how, and which hosts even if they are busy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,10 @@ from gpuops.reasons import Request
 
 if TYPE_CHECKING:
     from gpuops.bandwidth import Operation
-    from gpuops.collective.measurement import Measurement  # noqa: F401 - named as a text
+    from gpuops.collective.loopback import Loopback  # noqa: F401 - named as a text
+    from gpuops.collective.measurement import Measurement  # noqa: F401
+    from gpuops.collective.nvlink import NvlinkComparison  # noqa: F401
+    from gpuops.collective.preflight.diagnosis import Diagnosis  # noqa: F401
     from gpuops.collective.sharp import SharpComparison  # noqa: F401
     from gpuops.collective.sweep import SweepResult, SweepScope  # noqa: F401
     from gpuops.facts import Facts
@@ -132,15 +135,36 @@ def check_words(what: str, words: Sequence[str], choices: Sequence[str]) -> None
             raise InputError(f'unknown {what} "{word}"{did_you_mean(word, choices) or "; use " + ", ".join(choices)}')
 
 
-_OF_LAUNCHER = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
-)
-"""The variables of a rank that torchrun, accelerate and gpuops itself set."""
+@dataclass(frozen=True)
+class LoopbackRequest(Request["Loopback"]):
+    """Write bandwidth of each HCA with itself; ``force_busy`` names hosts that are measured even if they are busy."""
+
+    force_busy: Sequence[str] = ()
 
 
-def check_environment(names: Iterable[str], *, is_rendered: bool) -> None:
-    """Raise `InputError` if one of ``names`` is a variable that the launcher sets on every rank."""
-    if own := [name for name in names if name in _OF_LAUNCHER]:
-        where = " to gpuops render" if is_rendered else ""
-        remedy = f"; pass --master and --port{where}" if own[0].startswith("MASTER") else "; omit it"
-        raise InputError(f"{own[0]}: the launcher sets it on every rank, whatever the environment is{remedy}")
+@dataclass(frozen=True)
+class NvlinkRequest(Request["NvlinkComparison"]):
+    """Gain from NVLink. ``train`` is a Python with torch on the hosts; ``batch`` is the samples per GPU and step."""
+
+    engine: str = "auto"
+    gib: float | None = None
+    force_busy: Sequence[str] = ()
+    libnccl: Path | None = None
+    train: str | None = None
+    steps: int = 200
+    batch: int = 4
+    row_timeout: float = 900.0
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for an engine that does not use NVLink."""
+        check_words("engine", [self.engine], ("auto", *NVLINK_ENGINES))
+
+
+@dataclass(frozen=True)
+class PreflightRequest(Request["Diagnosis"]):
+    """Diagnosis of a launch ``command`` that does not start; ``hostfile_text`` maps the files in it to their text."""
+
+    command: Sequence[str]
+    force_busy: Sequence[str] = ()
+    hostfile_text: Mapping[str, str] | None = field(default=None, hash=False)
+    save_run: bool = True

@@ -5,7 +5,9 @@ from tests.unit.checks.lab_node import findings_of
 
 from gpuops.probes.host.kernel_log import parse_kernel_log
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver, NotLoaded
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Unknown
+from gpuops.shell import Completed
 
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 # as the kernel prints them: public issue threads, and Linux kernel/module/signing.c
@@ -46,8 +48,8 @@ class TestDriverLoaded:
         assert machine.judge_all()["driver-loaded"].status == "fail"
 
     def test_the_version_that_nvidia_smi_names_is_that_of_the_libraries(self, h100):
-        machine = h100.without_smi("version-mismatch", f"{MISMATCH}\nNVML library version: 550.90")
-        machine = machine.but(smi=replace(machine.values["smi"], driver_version=None))
+        answer = Completed("n1", smi.question, 18, f"{MISMATCH}\nNVML library version: 550.90\n")
+        machine = h100.without_smi("version-mismatch", MISMATCH).but(smi=smi.read(answer))
         assert "550.90 libraries" in only(machine.judge("driver-loaded")).message
 
     def test_libraries_of_another_version(self, h100):

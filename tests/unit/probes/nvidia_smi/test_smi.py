@@ -46,6 +46,7 @@ def test_a_warning_after_the_xml_keeps_the_gpus():
 def test_a_version_mismatch_may_be_told_on_stdout_or_stderr():
     said = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95\n"
     assert read(said, code=18).error.kind == read(err=said, code=18).error.kind == "version-mismatch"
+    assert read(said, code=18).driver_version == read(err=said, code=18).driver_version == "580.95"
 
 
 def test_an_exit_code_of_the_manual_speaks_where_no_sentence_does():

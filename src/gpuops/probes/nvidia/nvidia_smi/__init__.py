@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from gpuops.probes.nvidia.nvidia_smi.failure import parse_error
+from gpuops.probes.nvidia.nvidia_smi.failure import parse_error, parse_library_version
 from gpuops.probes.nvidia.nvidia_smi.gpu import Gpu, Process, RemappedRows, Smi, SmiError, canonical_address
 from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml, split_document
 from gpuops.probing import Probe, Unknown
@@ -20,12 +20,13 @@ def parse_smi(answer: Completed) -> Smi | Unknown:
     if answer.missing:
         return Unknown("nvidia-smi is not installed")
     _, remarks = split_document(answer.out)
-    error = parse_error(f"{remarks}\n{answer.err}", answer.exit)
+    remarks = f"{remarks}\n{answer.err}"
+    error = parse_error(remarks, answer.exit)
     value = parse_xml(answer.out)
     if answer.exit and not error:
         return Unknown(f"{answer.question} exited with {answer.exit}: {answer.last_line() or 'no output'}")
     if isinstance(value, Unknown):
-        return Smi(error=error) if error else value
+        return Smi(parse_library_version(remarks), error=error) if error else value
     return replace(value, error=_more_precise(error, value.error))
 
 

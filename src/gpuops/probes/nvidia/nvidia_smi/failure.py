@@ -36,6 +36,7 @@ _EXITS: dict[int, SmiErrorKind] = {
 }
 """Exit codes in the manual page of nvidia-smi that are about the machine, not the arguments."""
 
+_LIBRARY_VERSION = re.compile(r"^NVML library version: (\d{1,4}(?:\.\d{1,4}){1,2})\s*$", re.ASCII | re.MULTILINE)
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?(?![0-9A-Fa-f:])")
 
 
@@ -49,6 +50,12 @@ def parse_error(text: str, exit_code: int = 0) -> SmiError | None:
         message = " ".join(text.split())[-200:]
         return SmiError(_EXITS[exit_code], message or f"nvidia-smi exited with {exit_code}", _addresses([message]))
     return None
+
+
+def parse_library_version(text: str) -> str | None:
+    """Return the version of the libraries, which nvidia-smi prints if it is not that of the kernel module."""
+    match = _LIBRARY_VERSION.search(text)
+    return match[1] if match else None
 
 
 def _addresses(lines: list[str]) -> tuple[str, ...]:
