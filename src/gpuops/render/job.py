@@ -105,9 +105,7 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
     name = words[0].rpartition("/")[2] if words else ""
     launcher = words[1] if words[:1] == ["-m"] and len(words) > 1 else name
     if launcher in _LAUNCHERS:
-        raise TemplateError(
-            f"the launch target starts {launcher} or its like itself; name only the script: -- train.py"
-        )
+        raise TemplateError(f"{launcher}: the launch target starts the ranks itself; name only the script: -- train.py")
     if not words or name in _SHELLS or name.endswith((".sh", ".bash")):
         raise TemplateError(
             f"{shlex.join(command)} starts no Python script, as launch targets do; name one: -- train.py,"

@@ -162,9 +162,18 @@ def test_python_before_the_script_is_left_to_the_launcher(nowhere, before):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("torchrun", "train.py"), "the launch target starts torchrun or its like itself; name only the script"),
-        (("python3", "-m", "torch.distributed.run", "a.py"), "the launch target starts torch.distributed.run or"),
-        (("/usr/bin/deepspeed", "train.py"), "the launch target starts deepspeed or its like itself"),
+        (
+            ("torchrun", "train.py"),
+            "torchrun: the launch target starts the ranks itself; name only the script: -- train.py",
+        ),
+        (
+            ("python3", "-m", "torch.distributed.run", "a.py"),
+            "torch.distributed.run: the launch target starts the ranks itself; name only the script",
+        ),
+        (
+            ("/usr/bin/deepspeed", "train.py"),
+            "deepspeed: the launch target starts the ranks itself; name only the script",
+        ),
         (
             ("./run.sh", "x y"),
             "./run.sh 'x y' starts no Python script, as launch targets do; name one: -- train.py, or",
