@@ -23,6 +23,8 @@ CALIBRATION = 1
 """The layout whose measured time says how fast a rank computes; links and everything else are as they were set up."""
 SLOWEST = 50
 """Mbit/s."""
+ROUNDS = 2
+"""Of each layout the fastest step of all rounds counts: what else ran on these cores disturbed it least."""
 
 
 def kendall(a, b):
@@ -34,11 +36,11 @@ def kendall(a, b):
 def test_layouts_are_as_fast_in_the_predicted_order(links):
     """Every ring is as fast as its slowest link: the predictions are those of eight links of ``SLOWEST``."""
     links.shape(400, n1=SLOWEST, n3=200, n5=100, n7=200)
-    found = trained(links, LAYOUTS)
-    losses = [each["loss"] for each in found]
+    rounds = [trained(links, LAYOUTS, steps=3) for _ in range(ROUNDS)]
+    losses = [each["loss"] for each in rounds[0]]
     assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-4), "every layout trains the same model"
     assert losses[0] > 1
-    seconds = [each["seconds"] for each in found]
+    seconds = [min(each["seconds"] for each in layout) for layout in zip(*rounds, strict=True)]
     planned = Planned(LAYOUTS, SLOWEST)
     expected = planned.seconds(planned.calibrated(CALIBRATION, seconds[CALIBRATION]))
     rows = [f"{m:.3f} {p:.3f} {x}" for m, p, x in zip(seconds, expected, LAYOUTS, strict=True)]
