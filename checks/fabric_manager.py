@@ -15,6 +15,9 @@ _UNIT = "nvidia-fabricmanager"
 _FEWEST = 3
 """GPUs that do not join the fabric alike have a common cause; a choice."""
 _RACK = "inspect the NVLink switches of the rack and the fabric manager that runs on them; its nodes do not run one"
+_OWN_IN_RACK = (
+    f"see journalctl -u {_UNIT}; the fabric manager of a rack runs on its switches, so disable the unit if it does here"
+)
 _REJOIN_ALL = (
     "see the log of the fabric manager, then reset all GPUs together; if it stays, have the baseboard inspected"
 )
@@ -48,13 +51,16 @@ def fabric_manager(
     it; a healthy HGX H100 does not. Routes that are recovering are a warning, because the recovery ends by itself or in
     another state. If the node has no systemd unit for the fabric manager, it may run in a container or on the
     hypervisor. Then the state that the GPUs report decides, as on an NVL72 rack, which is managed from outside its
-    nodes.
+    nodes. A unit that has failed there is a finding all the same.
     """
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)
     domain_gpus = profile.get("nvlink.domain_gpus")
     fabric = [*_without_state(listed, domain_gpus), *_judge_fabric(in_fabric, is_rack=bool(domain_gpus))]
     if not profile.get("nvswitch"):
+        own = None if isinstance(units, Unknown) else units.get(_UNIT)
+        if in_fabric and own and own.active == "failed":
+            yield replace(_not_running(own, []), fix=_OWN_IN_RACK if domain_gpus else "")
         if not (fabric or in_fabric):
             yield NotApplicable("the machine is not known to have NVSwitches")
         yield from map(_of_rack, fabric) if domain_gpus else fabric

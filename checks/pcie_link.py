@@ -29,10 +29,10 @@ def pcie_link(
     """The profile sets the width, and the generation that card and slot must support and reach under load.
 
     An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0, or under load in P1 or P2: a
-    desktop in P8 uses its GPU a little, and the link stays slow. In a virtual machine the generation is not judged,
-    and the kernel's width does not count, because the slot is virtual. If only the kernel's width is too small, the
-    result is unknown. Source of the rule: NVIDIA nvidia-smi manual page, PCIe ("these may be reduced when the GPU is
-    not in use") and Performance State (P0 is the maximum).
+    desktop in P8 uses its GPU a little, and the link stays slow. A generation that all GPUs share is one finding. In a
+    virtual machine the generation is not judged, and the kernel's width does not count, because the slot is virtual. If
+    only the kernel's width is too small, the result is unknown. Source of the rule: NVIDIA nvidia-smi manual page, PCIe
+    ("these may be reduced when the GPU is not in use") and Performance State (P0 is the maximum).
     """
     guest = machine.virtual if isinstance(machine, System) else None
     for gpu in gpus:
@@ -40,8 +40,8 @@ def pcie_link(
         yield from _judge_width(gpu, None if guest else link, profile["pcie.width"])
         if guest is None:
             yield Unknown("cannot judge the PCIe generation: it is unknown whether this is a virtual machine")
-        elif not guest:
-            yield from _judge_generation(gpu, link, profile["pcie.generation"])
+    if guest is False:
+        yield from _judge_generations(gpus, {} if isinstance(links, Unknown) else links, profile["pcie.generation"])
 
 
 def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
@@ -57,13 +57,33 @@ def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Fin
         yield Finding(message, expected=expected, found=width, unit="lanes", fix=fix, part=gpu.part)
 
 
-def _judge_generation(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
+def _judge_generations(gpus: tuple[Gpu, ...], links: dict[str, PcieLink], expected: int) -> Iterator[Finding | Unknown]:
+    """Yield the GPUs with a lower generation; one finding on the node if all of them have the same."""
+    generations = [_generation(gpu, links.get(gpu.address)) for gpu in gpus]
+    lowest = generations[0] if generations else None
+    if len(gpus) > 1 and lowest is not None and lowest < expected and set(generations) == {lowest}:
+        yield _too_low(lowest, expected, f" on all {len(gpus)} GPUs", "node")
+        return
+    for gpu, generation in zip(gpus, generations, strict=True):
+        if generation is None:
+            yield Unknown(f"the PCIe generation of {gpu.label} is not reported")
+        elif generation < expected:
+            yield _too_low(generation, expected, "", gpu.part)
+
+
+def _generation(gpu: Gpu, link: PcieLink | None) -> int | None:
+    """Return the lowest generation among what the card and its slot support, and what they reach under load."""
     at_work = gpu.performance_state == "P0" or (gpu.performance_state in _BUSY and bool(gpu.utilization_percent))
+    if at_work and gpu.pcie_generation is None:
+        return None
     reachable = [gpu.pcie_generation_max, _GENERATIONS.get(link.max_speed_gt_per_s or 0) if link else None]
     judged = [g for g in (*reachable, gpu.pcie_generation if at_work else None) if g is not None]
-    if not judged or (at_work and gpu.pcie_generation is None):
-        yield Unknown(f"the PCIe generation of {gpu.label} is not reported")
-    elif min(judged) < expected:
-        fix = "set the slot to its full PCIe generation in the BIOS; reseat the GPU and its riser"
-        message = f"PCIe generation {min(judged)}, expected {expected}"
-        yield Finding(message, expected=expected, found=min(judged), unit="generation", fix=fix, part=gpu.part)
+    return min(judged, default=None)
+
+
+def _too_low(generation: int, expected: int, where: str, part: str) -> Finding:
+    fix = "set the slot to its full PCIe generation in the BIOS; reseat the GPU and its riser"
+    if where:
+        fix = "set the slots to their full PCIe generation in the BIOS; see what board and risers support"
+    message = f"PCIe generation {generation}{where}, expected {expected}"
+    return Finding(message, expected=expected, found=generation, unit="generation", fix=fix, part=part)

@@ -263,11 +263,14 @@ def _settled(
 
 
 def _has_witness(gpu: Gpu | None) -> bool:
-    """Return True if a GPU without uncorrected errors since its reset counted some before, or says that it is well.
+    """Return True if a GPU without uncorrected errors since its reset counted some before.
 
     A GPU whose system processor stopped counts nothing any more, so that its zeros show nothing.
     """
-    return gpu is not None and (bool(gpu.ecc_uncorrected_aggregate) or gpu.recovery_action == "None")
+    if gpu is None:
+        return False
+    counted = gpu.ecc_uncorrected_aggregate
+    return gpu.recovery_action == "None" if counted is None else counted > 0
 
 
 def _is_recovery(event: Xid, line: int) -> bool:

@@ -2,6 +2,8 @@
 
 import ast
 import pathlib
+import re
+import sys
 
 import pytest
 
@@ -92,6 +94,32 @@ def test_imports_go_down(path):
         if parts[0] == "gpuops" and len(parts) > 1 and parts[1] != here:
             assert FLOORS[parts[1]] < FLOORS[here], f"{path.relative_to(ROOT)} imports {module}, which is not below it"
         assert here in ONLY_IN.get(parts[0], (here,)), f"{path.relative_to(ROOT)} must not import {parts[0]}"
+
+
+PACKAGE_OF = {"ClusterShell": "clustershell", "invoke": "fabric", "testinfra": "pytest-testinfra", "yaml": "pyyaml"}
+"""The package that brings a module of another name; invoke is the lower half of fabric's own interface."""
+
+
+def imported_at_run_time(path):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            yield node.module.partition(".")[0]
+
+
+def test_every_library_is_a_declared_dependency():
+    """Not one that another dependency happens to bring: `pip install gpuops` brings no extras."""
+    text = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")
+    needed, optional = (set(re.findall(r'"([a-z][a-z0-9-]*)>=', part)) for part in (text[0], text[2]))
+    for path in FILES:
+        modules = set(imported_at_run_time(path)) - sys.stdlib_module_names - {"gpuops", "sitecustomize"}
+        declared = needed | (optional if room(path) in ("lab", "testing", "transport") else set())
+        assert {PACKAGE_OF.get(module, module) for module in modules} <= declared, path
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))

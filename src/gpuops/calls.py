@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from typing_extensions import Self
-
 from gpuops.cancellation import CancelToken
 from gpuops.catalogue import Catalogue
 from gpuops.errors import CancelledError, ClosedError, InputError, Interrupted, InUseError, OfflineError
@@ -56,6 +54,8 @@ from gpuops.transport.connections import Connections
 from gpuops.workspace import Workspace
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from gpuops.operations.provision import Plan
 
 R = TypeVar("R")

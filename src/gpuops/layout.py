@@ -24,7 +24,9 @@ class Layout:
 
     ``zero`` is the ZeRO stage (0 to 3), ``mbs`` the size of a micro-batch in samples, ``chunks`` the number of
     micro-batches per step and replica (gradient accumulation steps), ``vpp`` the number of model chunks per pipeline
-    stage. The ``ep`` ranks are part of the dp and cp ranks, so ``ep`` does not count towards `ranks`.
+    stage. The ``ep`` ranks are part of the dp and cp ranks, so ``ep`` does not count towards `ranks`. ``shard`` is the
+    number of neighbouring dp ranks among which ZeRO partitions states, which the other dp ranks repeat (HSDP); 0 if it
+    partitions them among all.
     """
 
     dp: int = 1
@@ -33,6 +35,7 @@ class Layout:
     cp: int = 1
     ep: int = 1
     zero: int = 0
+    shard: int = 0
     mbs: int = 1
     chunks: int = 1
     vpp: int = 1
@@ -40,6 +43,16 @@ class Layout:
     recompute: Recompute = "none"
     sequence_parallel: bool = False
     order: str = DEFAULT_ORDER
+
+    @property
+    def dp_shard(self) -> int:
+        """Number of dp ranks that share the states that ZeRO partitions; with cp, each of them is cp ranks."""
+        return self.shard or self.dp
+
+    @property
+    def dp_replicate(self) -> int:
+        """Number of copies of these states."""
+        return self.dp // self.dp_shard
 
     @property
     def ranks(self) -> int:
@@ -58,8 +71,13 @@ class Layout:
         return {**coordinates, "ep": rank // expert["ep"] % self.ep}
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
-        """Return the rank groups along ``axis``, sorted by first rank; each group is in the order of its coordinate."""
-        stride, size = self.strides(expert=axis == "ep")[axis], getattr(self, axis)
+        """Return the rank groups along ``axis``, sorted by first rank; each group is in the order of its coordinate.
+
+        Besides the axes there are ``dp_shard`` and ``dp_replicate``, into which HSDP divides dp.
+        """
+        strides, size = self.strides(expert=axis == "ep"), getattr(self, axis)
+        stride = strides["dp"] if axis == "dp_shard" else strides["dp"] * self.dp_shard
+        stride = strides.get(axis, stride)
         firsts = (rank for rank in range(self.ranks) if rank // stride % size == 0)
         return [tuple(first + i * stride for i in range(size)) for first in firsts]
 
@@ -82,11 +100,14 @@ class Layout:
         return ",".join(f"{name}={str(value).lower()}" for name, value in changed.items()) or "dp=1"
 
 
-_COUNTS = ("dp", "pp", "tp", "cp", "ep", "zero", "mbs", "chunks", "vpp")
+_COUNTS = ("dp", "pp", "tp", "cp", "ep", "zero", "shard", "mbs", "chunks", "vpp")
+_FROM_ZERO = {"zero": 3, "shard": 1_000_000}
+"""Highest values of the counts that may be 0."""
 _CHOICES = {"offload": ("none", "cpu", "nvme"), "recompute": ("none", "selective", "full")}
 _KEYS = (*_COUNTS, *_CHOICES, "sequence_parallel")
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_ALIASES = {"gas": "chunks", "sp": "sequence_parallel"}
+ALIASES = {"gas": "chunks", "sp": "sequence_parallel", "dp_shard": "shard"}
+"""Other names of keys: DeepSpeed's, Megatron-LM's, and that of torchtitan and Accelerate."""
 
 
 def spelled_out(layout: Layout) -> str:
@@ -113,8 +134,8 @@ def parse_layout(text: str, order: str = DEFAULT_ORDER, gpus: Callable[[Layout],
 
 
 def _replicas(layout: Layout, gpus: int) -> int:
-    """Return how often one replica fits ``gpus``, at least once; ep divides dp·cp (see `_experts`)."""
-    step = layout.ep // math.gcd(layout.ep, layout.cp)
+    """Return how often one replica fits ``gpus``, at least once; ep divides dp·cp (see `_experts`), and shard dp."""
+    step = math.lcm(layout.ep // math.gcd(layout.ep, layout.cp), layout.shard or 1)
     return max(1, gpus // layout.ranks // step) * step
 
 
@@ -122,7 +143,7 @@ def _layout_of(words: list[str], order: str) -> Layout:
     values: dict[str, Any] = {"order": parse_order(order)}
     for word in words:
         key, equals, value = word.partition("=")
-        key = _ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
+        key = ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if not equals:
             raise LayoutError(f'layout: "{word}" is not KEY=VALUE; expected something like dp=8')
         if key not in _KEYS:
@@ -143,7 +164,7 @@ def _value(key: str, value: str) -> int | bool | str:
         if value.lower() not in _BOOLEANS:
             raise LayoutError(f'layout: {key} must be true or false, not "{value}"')
         return _BOOLEANS[value.lower()]
-    low, high = (0, 3) if key == "zero" else (1, 1_000_000)
+    low, high = (0, _FROM_ZERO[key]) if key in _FROM_ZERO else (1, 1_000_000)
     if not re.fullmatch("[0-9]{1,7}", value) or not low <= int(value) <= high:
         raise LayoutError(f'layout: {key} must be a whole number from {low} to {high}, not "{value}"')
     return int(value)
@@ -261,6 +282,7 @@ def rule_violations(
     yield from _experts(layout, engine)
     yield from _domain(layout, gpus_per_domain)
     yield from _zero(layout, engine)
+    yield from _shards(layout)
     if model is not None:
         yield from _divisions(layout, model, engine)
 
@@ -307,6 +329,21 @@ def _zero(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
     if layout.offload != "none" and layout.zero < least:
         why = f"needs zero={least} or higher, because it moves what ZeRO partitions"
         yield RuleViolation("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
+
+
+def _shards(layout: Layout) -> Iterator[RuleViolation]:
+    """Yield what HSDP cannot have; torchtitan and megatron-core have the same rule for experts beside it."""
+    among = layout.dp_shard * layout.cp
+    if layout.dp % layout.dp_shard:
+        yield RuleViolation("hsdp", f"shard={layout.shard} does not divide dp={layout.dp}")
+    elif layout.dp_replicate == 1:
+        return
+    elif layout.zero == 0:
+        yield RuleViolation("hsdp", f"shard={layout.shard} says among how many ranks ZeRO partitions, but zero is 0")
+    elif among == 1:
+        yield RuleViolation("hsdp", "shard=1 leaves ZeRO one rank, which has nothing to partition; use zero=0")
+    elif among % layout.ep:
+        yield RuleViolation("hsdp", f"ep={layout.ep} does not divide shard·cp={among}, whose ranks hold the experts")
 
 
 def _divisions(layout: Layout, model: ModelSpec, engine: Engine) -> Iterator[RuleViolation]:

@@ -261,7 +261,7 @@ def test_a_layout_is_read(text, layout):
     assert parse_layout(text) == layout
 
 
-KEYS = "dp, pp, tp, cp, ep, zero, mbs, chunks, vpp, offload, recompute, sequence_parallel"
+KEYS = "dp, pp, tp, cp, ep, zero, shard, mbs, chunks, vpp, offload, recompute, sequence_parallel"
 
 
 @pytest.mark.parametrize(
@@ -554,3 +554,51 @@ def test_gpt2_s_25_heads_do_not_divide_by_two():
 
 def test_what_a_configuration_does_not_say_is_not_objected_to():
     assert said("tp=7,pp=3,chunks=8", gpus=7, model=ModelSpec()) == []
+
+
+def test_hsdp_divides_dp_into_groups_that_share_states_and_copies_of_each_part():
+    layout = parse_layout("dp=4,tp=2,zero=3,shard=2")
+    assert (layout.dp_shard, layout.dp_replicate, str(layout)) == (2, 2, "dp=4,tp=2,zero=3,shard=2")
+    assert layout.groups("dp") == [(0, 2, 4, 6), (1, 3, 5, 7)]
+    assert layout.groups("dp_shard") == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert layout.groups("dp_replicate") == [(0, 4), (1, 5), (2, 6), (3, 7)]
+
+
+@pytest.mark.parametrize("order", ["tp-cp-ep-dp-pp", "pp-tp-dp", "dp-pp-tp"])
+def test_groups_of_hsdp_are_parts_of_those_of_dp_in_any_order(order):
+    layout = parse_layout("dp=6,tp=2,pp=2,cp=2,zero=1,shard=3,chunks=4", order)
+    copies = layout.groups("dp_replicate")
+    assert sorted(rank for group in copies for rank in group) == list(range(layout.ranks))
+    for group in layout.groups("dp"):
+        parts = [part for part in layout.groups("dp_shard") if set(part) <= set(group)]
+        assert sorted(parts) == sorted((group[:3], group[3:]))
+        assert set(zip(*parts, strict=True)) <= set(copies)
+
+
+@pytest.mark.parametrize(
+    "text", ["dp=8,zero=3", "dp=8,zero=3,shard=8", "dp=8,zero=3,shard=0", "dp=8,zero=3,dp_shard=8"]
+)
+def test_without_shard_all_replicas_share_states(text):
+    layout = parse_layout(text)
+    assert (layout.dp_shard, layout.dp_replicate) == (8, 1)
+    assert not list(rule_violations(layout, gpus_per_domain=8))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("dp=8,zero=3,shard=3", "shard=3 does not divide dp=8"),
+        ("dp=8,zero=3,shard=16", "shard=16 does not divide dp=8"),
+        ("dp=8,shard=4", "but zero is 0"),
+        ("dp=8,zero=1,shard=1", "has nothing to partition; use zero=0"),
+        ("dp=8,ep=4,zero=1,shard=2", "ep=4 does not divide shard·cp=2"),
+    ],
+)
+def test_what_hsdp_cannot_have_is_refused(text, why):
+    (found,) = rule_violations(parse_layout(text), gpus_per_domain=8)
+    assert (found.rule, found.warning, found.forceable) == ("hsdp", False, False)
+    assert why in found.reason
+
+
+def test_dp_all_is_a_multiple_of_the_ranks_that_share_states():
+    assert parse_layout("dp=all,zero=3,shard=8", gpus=lambda _: 30).dp == 24

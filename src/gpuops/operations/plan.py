@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpuops.errors import InputError, LayoutError
-from gpuops.layout import parse_layout, spelled_out
+from gpuops.layout import ALIASES, parse_layout, spelled_out
 from gpuops.operations.launch import model_document
 from gpuops.operations.planning.asked import check_values
 from gpuops.operations.planning.calibrated import calibrated
@@ -134,7 +134,7 @@ def _conditions(model: TransformerSpec, cluster: ClusterSpec, training: Training
     """Return the best layout with the degrees of ``text``, or the rule that they break."""
     wanted = parse_layout(text)
     words = [word.partition("=")[0].replace("-", "_") for word in text.replace(",", " ").split()]
-    names = [{"gas": "chunks", "sp": "sequence_parallel"}.get(word, word) for word in words]
+    names = [ALIASES.get(word, word) for word in words]
     limits = {name: (getattr(wanted, name),) for name in names}
     name = str(wanted) if text == spelled_out(wanted) else text
     try:

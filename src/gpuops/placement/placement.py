@@ -82,8 +82,9 @@ class Placement(Result):
 
     @functools.cached_property
     def groups(self) -> dict[str, list[list[int]]]:
-        """The rank groups of every axis, each in the order of its coordinate."""
-        return {axis: [list(group) for group in self.layout.groups(axis)] for axis in AXES}
+        """The rank groups of every axis, each in the order of its coordinate; with HSDP also those within dp."""
+        hybrid = ("dp_shard", "dp_replicate") if self.layout.dp_replicate > 1 else ()
+        return {axis: [list(group) for group in self.layout.groups(axis)] for axis in (*AXES, *hybrid)}
 
     def on(self, node: str) -> tuple[Rank, ...]:
         """Return the ranks of ``node``, by local rank."""

@@ -58,16 +58,19 @@ def bytes_per_axis(layout: Layout) -> dict[str, float]:
     Tensor parallelism has four all-reduces per layer and micro-batch (Megatron-LM, arXiv:1909.08053, section 3),
     experts four all-to-alls (arXiv:2006.16668), context parallelism passes keys and values around (arXiv:2310.01889),
     a stage sends activations forward and gradients back, and replicas reduce gradients once; ZeRO 3 also gathers
-    parameters twice (arXiv:1910.02054, section 7).
+    parameters twice (arXiv:1910.02054, section 7). With HSDP the replicas that share states do this, and copies of a
+    part reduce its gradients.
     """
     activation = layout.chunks * layout.mbs * _SEQUENCE / layout.cp * _HIDDEN * _BYTES
-    layers = _LAYERS / layout.pp
+    layers, gathers = _LAYERS / layout.pp, 1.5 if layout.zero == 3 else 1
     gradient = 12 * _LAYERS * _HIDDEN**2 * _BYTES / (layout.tp * layout.pp)
     return {
         "tp": 4 * layers * activation * _ring(layout.tp) / (layout.tp if layout.sequence_parallel else 1),
         "cp": 4 * layers * activation * (layout.cp - 1),
         "ep": 4 * layers * activation * (layout.ep - 1) / layout.ep,
-        "dp": gradient * _ring(layout.dp) * (1.5 if layout.zero == 3 else 1),
+        "dp": gradient * _ring(layout.dp) * gathers,
+        "dp_shard": gradient * _ring(layout.dp_shard) * gathers,
+        "dp_replicate": gradient / (layout.dp_shard * layout.cp) * _ring(layout.dp_replicate),
         "pp": 2 * activation * layout.vpp,
     }
 
@@ -94,7 +97,8 @@ def contacts_of(layout: Layout, sizes: Sequence[int]) -> list[Contact]:
     """
     position_of = [position for position, size in enumerate(sizes) for _ in range(size)]
     traffic, contacts = bytes_per_axis(layout), []
-    for axis in ("tp", "cp", "ep", "dp", "pp"):
+    data = ("dp_shard", "dp_replicate") if layout.dp_replicate > 1 else ("dp",)
+    for axis in ("tp", "cp", "ep", *data, "pp"):
         if getattr(layout, axis) == 1:
             continue
         groups = [tuple(dict.fromkeys(position_of[rank] for rank in group)) for group in _connected(layout, axis)]

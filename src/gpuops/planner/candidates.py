@@ -31,6 +31,7 @@ class Candidates:
     cp: Counts
     ep: Counts
     zero: Counts
+    shard: Counts
     mbs: Counts
     chunks: Counts
     vpp: Counts
@@ -77,6 +78,16 @@ class Candidates:
     def ranks(self) -> Counts:
         """Number of GPUs."""
         return self.dp * self.pp * self.tp * self.cp
+
+    @property
+    def dp_replicate(self) -> Counts:
+        """Number of copies of the states that ZeRO partitions: 1, but for HSDP."""
+        return np.where(self.shard > 0, self.dp // np.maximum(self.shard, 1), 1)
+
+    @property
+    def shards(self) -> Counts:
+        """Number of ranks among which ZeRO partitions states: dp·cp, but for HSDP."""
+        return np.where(self.shard > 0, self.shard, self.dp) * self.cp
 
     @property
     def global_batch(self) -> Counts:

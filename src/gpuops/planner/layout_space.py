@@ -15,6 +15,7 @@ from gpuops.planner.candidates import COLUMNS, OFFLOAD, RECOMPUTE, Candidates, F
 from gpuops.planner.frameworks import BARRIERS, Barrier
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.model import TransformerSpec
+from gpuops.planner.shard_groups import SHARD_RULES, ShardRule, shard_groups, shards_of
 from gpuops.planner.training import TrainingSetup
 
 LEAST_TOKENS = 4096
@@ -24,7 +25,7 @@ _LARGEST_MICRO_BATCH = 64
 """Sequences of the largest micro-batch that is searched; larger ones are compared if they are asked for."""
 _LARGEST_CONTEXT = 64
 _MANY = 6
-_FREE = ("mbs", "dp", "chunks", "sequence_parallel")
+_FREE = ("mbs", "dp", "chunks", "sequence_parallel", "shard")
 """Fields that may be limited to values outside those that are searched: what divides the batch is checked."""
 
 Limits = Mapping[str, tuple[Any, ...]]
@@ -94,15 +95,23 @@ class LayoutSpace:
         return x
 
     def ways(self) -> dict[str, Numbers]:
-        """Return all allowed combinations of ZeRO stage, offload and recomputation."""
+        """Return all allowed combinations of ZeRO stage, offload, recomputation, and GPUs that share states."""
         allowed = self.allowed()
+        few = self.asked_shards
         return _product(
             {
                 "zero": allowed["zero"],
                 "offload": tuple(map(OFFLOAD.index, allowed["offload"])),
                 "recompute": tuple(map(RECOMPUTE.index, allowed["recompute"])),
+                "shard": few or (0, *shard_groups(self.cluster)),
             }
         )
+
+    @property
+    def asked_shards(self) -> tuple[int, ...]:
+        """Values of ``shard`` that were asked for one by one, in place of those that are searched."""
+        wanted = self.limits.get("shard", ())
+        return wanted if len(wanted) < _MANY else ()
 
 
 class Rule(NamedTuple):
@@ -132,7 +141,7 @@ def _narrowing(space: LayoutSpace) -> Iterator[tuple[Rule, Columns, Columns]]:
     columns: Columns = space.degrees()
     for rules in (_OF_DEGREES, _OF_WAYS):
         if rules is _OF_WAYS:
-            columns = _with_ways(columns, space.ways())
+            columns = _with_ways(columns, space)
         for rule in rules:
             kept = _kept(columns, rule.keeps(columns, space))
             yield rule, columns, kept
@@ -291,6 +300,15 @@ def _has_chunks(x: Columns, space: LayoutSpace) -> Flags:
     return np.isin(x["chunks"], wanted) if wanted else np.asarray(x["chunks"] >= 1)
 
 
+def _has_shard(x: Columns, space: LayoutSpace) -> Flags:
+    wanted = space.limits.get("shard")
+    return np.isin(x["shard"], wanted) if wanted else np.ones(len(x["shard"]), dtype=np.bool_)
+
+
+def _of_shards(rule: ShardRule) -> Rule:
+    return Rule(lambda x, space: rule.keeps(x, space.training), lambda x, _: rule.reason(x))
+
+
 def _of_one(x: Columns, *names: str) -> dict[str, int]:
     return {name: int(x[name][0]) for name in names}
 
@@ -347,15 +365,20 @@ _OF_WAYS: tuple[Rule, ...] = (
          lambda *_: "Megatron-LM offloads no more than the optimizer's states, so use zero=1; see deepspeed"),
     Rule(lambda x, s: np.asarray((x["ep"] == 1) | (x["zero"] < 3) | (s.training.framework != "deepspeed")),
          lambda *_: "DeepSpeed's experts work with ZeRO 2 at most"),
+    Rule(_has_shard, lambda *_: "HSDP repeats what a node, an NVLink domain or several of them share, and no such "
+         "group is a part of dp"),
+    *map(_of_shards, SHARD_RULES),
 )  # fmt: skip
 """Rules of ZeRO, offload and recomputation. R9 is of Hugging Face's guide: with a pipeline, ZeRO 1 at most."""
 
 
-def _with_ways(degrees: Columns, ways: Columns) -> dict[str, Numbers]:
-    """Return each of ``degrees`` with each of ``ways``."""
+def _with_ways(degrees: Columns, space: LayoutSpace) -> dict[str, Numbers]:
+    """Return each of ``degrees`` with each of the ways to keep its states."""
+    ways = space.ways()
     size, each = len(degrees["dp"]), len(ways["zero"])
-    repeated = {name: np.repeat(values, each) for name, values in degrees.items()}
-    return repeated | {name: np.tile(values, size) for name, values in ways.items()}
+    columns = {name: np.repeat(values, each) for name, values in degrees.items()}
+    columns |= {name: np.tile(values, size) for name, values in ways.items()}
+    return columns if space.asked_shards else columns | {"shard": shards_of(columns)}
 
 
 def _divisors(number: int, most: int) -> tuple[int, ...]:

@@ -110,13 +110,13 @@ def _stage(
     model: TransformerSpec, training: TrainingSetup, c: Candidates, constants: MemoryConstants, stage: Stage
 ) -> dict[str, Numbers]:
     dense, experts = local_parameters(model, c, stage)
-    replicas = c.dp * c.cp
+    shards = c.shards
     held: dict[str, Numbers] = {}
     gradient = 4.0 if training.fp32_gradients else 2.0
     sizes = {"parameters": (2.0, 3), "gradients": (gradient, 2), "optimizer": (_MASTER_BYTES[training.optimizer], 1)}
     for name, (each, zero) in sizes.items():
         sharded = c.zero >= zero
-        held[name] = each * (dense / np.where(sharded, replicas, 1) + experts / np.where(sharded, replicas / c.ep, 1))
+        held[name] = each * (dense / np.where(sharded, shards, 1) + experts / np.where(sharded, shards / c.ep, 1))
     held["optimizer"] = np.where(c.offload > 0, 0.0, held["optimizer"])
     held["gradients"] = np.where((c.offload > 0) & (c.zero >= 2), 0.0, held["gradients"])
     held["parameters"] = np.where((c.offload > 0) & (c.zero == 3), 0.0, held["parameters"])
@@ -196,10 +196,14 @@ def _tiles(model: TransformerSpec, c: Candidates, room: Numbers, whole: Numbers)
 def _offloaded(
     model: TransformerSpec, cluster: ClusterSpec, training: TrainingSetup, c: Candidates
 ) -> tuple[Numbers, Numbers]:
-    """Return the bytes a node that ZeRO-Offload and ZeRO-Infinity keep in host memory and on NVMe."""
+    """Return the bytes a node that ZeRO-Offload and ZeRO-Infinity keep in host memory and on NVMe.
+
+    With HSDP, each group of shards keeps its own copy.
+    """
     each = np.where(c.offload > 0, float(_MASTER_BYTES[training.optimizer]), 0.0)
     each = (
         each + np.where((c.offload > 0) & (c.zero >= 2), 4.0, 0.0) + np.where((c.offload > 0) & (c.zero == 3), 2.0, 0)
     )
-    per_node = np.minimum(cluster.gpus_per_node, c.ranks) * each * model.total_parameters() / c.ranks
+    own = model.total_parameters() * c.dp_replicate / c.ranks
+    per_node = np.minimum(cluster.gpus_per_node, c.ranks) * each * own
     return np.where(c.offload == 1, per_node, 0.0), np.where(c.offload == 2, per_node, 0.0)

@@ -49,7 +49,8 @@ def search(
     """Score every valid layout that uses all GPUs of ``cluster``; raise `LayoutError` where there is none at all."""
     layouts = candidates(model, cluster, training, limits)
     if not len(layouts):
-        wanted = ", ".join(f"{name}={choice(values)}" for name, values in (limits or {}).items())
+        named = {name: values for name, values in (limits or {}).items() if (name, values) != ("shard", (0,))}
+        wanted = ", ".join(f"{name}={choice(values)}" for name, values in named.items())
         conditions = f" with {wanted}" if wanted else ""
         raise LayoutError(
             f"{model.name or 'the model'}: no layout uses {format_count(cluster.gpus, 'GPU')}{conditions}: "

@@ -279,29 +279,45 @@ def _p2p(x: _Inputs) -> Numbers:
 
 def _data_parallel(x: _Inputs, stage: Numbers) -> tuple[Numbers, Numbers]:
     """Return exposed seconds of reducing gradients once a step, and of what ZeRO 3 or DP do for every micro-batch."""
-    c, k, replicas = x.c, x.k, x.c.dp * x.c.cp
+    c, k, replicas, shards = x.c, x.k, x.c.dp * x.c.cp, x.c.shards
     dense, experts = most_parameters(x.model, c)
     inner = c.tp.astype(np.float64)
-    bandwidth, ratio = x.busbw(replicas, inner), (replicas - 1) / replicas
+    bandwidth, ratio = x.busbw(shards, inner), (shards - 1) / shards
     gradient = 4.0 if x.training.fp32_gradients else 2.0
     if x.training.one_process:
         return np.zeros(len(c)), _one_process(x, gradient * (dense + experts), bandwidth)
-    expert_replicas = np.maximum(replicas / c.ep, 1)
-    ratio_of_experts = (expert_replicas - 1) / expert_replicas
-    parameters = ratio * dense + ratio_of_experts * experts
-    latency, overlaps = x.latency(replicas, inner), _overlaps(x, replicas * inner)
+    shards_of_experts = np.maximum(shards / c.ep, 1)
+    parameters = ratio * dense + (shards_of_experts - 1) / shards_of_experts * experts
+    latency, overlaps = x.latency(shards, inner), _overlaps(x, replicas * inner)
+    copies = _between_copies(x, np.where(c.zero == 3, 2.0, gradient) * (dense / shards + experts / shards_of_experts))
+    each_time = x.training.framework == "fsdp"
 
     def exposed(seconds: Numbers) -> Numbers:
         return np.where(overlaps, np.maximum(seconds - k.dp_hidden * stage, 0.1 * seconds), seconds)
 
     each = np.where(c.zero == 0, 2 * gradient, gradient + 2.0)
-    once = exposed(each * parameters / bandwidth + 2 * latency)
-    earlier = (c.chunks - 1) * exposed(gradient * parameters / bandwidth + latency)
+    once = exposed(each * parameters / bandwidth + 2 * latency + copies)
+    earlier = (c.chunks - 1) * exposed(gradient * parameters / bandwidth + latency + each_time * copies)
     once = once + np.where(_reduces_each_micro_batch(c), earlier, 0.0)
     efficiency = k.deepspeed_zero3 if x.training.framework == "deepspeed" else 1.0
-    gathered = 6.0 * parameters / (bandwidth * efficiency) + 3 * x.layers * latency
+    gathered = 6.0 * parameters / (bandwidth * efficiency) + 3 * x.layers * latency + each_time * copies
     wait = np.maximum(gathered - stage, 0.0) + k.zero3_unhidden * np.minimum(gathered, stage)
-    return np.where((c.zero < 3) & (replicas > 1), once, 0.0), np.where((c.zero == 3) & (replicas > 1), wait, 0.0)
+    once = np.where(c.zero < 3, once, 0.0 if each_time else exposed(copies))
+    return np.where(replicas > 1, once, 0.0), np.where((c.zero == 3) & (replicas > 1), wait, 0.0)
+
+
+def _between_copies(x: _Inputs, size: Numbers) -> Numbers:
+    """Return the seconds in which HSDP sums the gradients of one GPU's part, of ``size`` bytes, over all copies of it.
+
+    FSDP2 does so layer by layer for every micro-batch (``set_requires_all_reduce``), DeepSpeed (MiCS, arXiv:2205.00119)
+    and Megatron-LM once a step. Each GPU of a group sends its part through its own NIC.
+    """
+    copies, apart = x.c.dp_replicate, (x.c.tp * x.c.shards).astype(np.float64)
+    if (copies == 1).all():
+        return np.zeros(len(x.c))
+    times = np.where((x.c.zero == 3) & (x.training.framework == "fsdp"), x.layers, 1)
+    seconds = 2 * (copies - 1) / copies * size / x.busbw(copies, apart)
+    return np.where(copies > 1, seconds + times * x.latency(copies, apart), 0.0)
 
 
 def _overlaps(x: _Inputs, ranks: Numbers) -> Flags:
@@ -337,8 +353,8 @@ def _one_process(x: _Inputs, model_bytes: Numbers, bandwidth: Numbers) -> Number
 def _optimizer(x: _Inputs) -> Numbers:
     c = x.c
     dense, experts = most_parameters(x.model, c)
-    replicas = np.where(c.zero >= 1, c.dp * c.cp, 1)
-    parameters = dense / replicas + experts / np.maximum(replicas / c.ep, 1)
+    shards = np.where(c.zero >= 1, c.shards, 1)
+    parameters = dense / shards + experts / np.maximum(shards / c.ep, 1)
     on_gpu = x.seconds_in_memory(x.k.optimizer_bytes * parameters)
     return np.where(c.offload > 0, 0.0, on_gpu)
 
@@ -349,7 +365,7 @@ def _offload(x: _Inputs) -> Numbers:
     With NVMe (ZeRO-Infinity, arXiv:2104.07857), the optimizer's states are read and written once a step.
     """
     c, cluster = x.c, x.cluster
-    own = x.model.total_parameters() / c.ranks
+    own = x.model.total_parameters() * c.dp_replicate / c.ranks
     sharing = np.minimum(cluster.gpus_per_node, c.ranks)
     adam = x.k.optimizer_bytes * own * sharing / (x.k.offload_adam_gb_per_s * GIGA)
     moved = 6.0 * own + np.where(c.zero == 3, 3 * 2.0 * own * c.chunks, 0.0)

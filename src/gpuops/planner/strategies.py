@@ -1,4 +1,4 @@
-"""Named strategies: the systems of Hugging Face's guide "Efficient training on multiple GPUs", and FSDP2, as data.
+"""Named strategies: the systems of Hugging Face's guide "Efficient training on multiple GPUs", FSDP2 and HSDP, as data.
 
 A strategy narrows the search to the layouts that its system can run. Its model changes are what a person must do before
 the system can train a Hugging Face model.
@@ -66,7 +66,7 @@ class Strategy:
         return replace(training, framework=framework)
 
 
-STRATEGIES: tuple[Strategy, ...] = (
+_NAMED: tuple[Strategy, ...] = (
     Strategy(
         "DP", ("dataparallel",), {**_DATA_ONLY, **_ON_GPU, "zero": (0,)}, one_node=True, one_process=True,
         targets=("python-dp",),
@@ -93,8 +93,20 @@ STRATEGIES: tuple[Strategy, ...] = (
     Strategy(
         "FSDP2", ("fsdp", "fully_shard"), {**_DATA_ONLY, **_ON_GPU, "zero": (3,)},
         "call fully_shard on each layer and on the model",
-        "PyTorch's own ZeRO-3, on all GPUs together; HSDP, which repeats groups of shards, is not planned",
+        "PyTorch's own ZeRO-3, on all GPUs together",
         framework="fsdp", targets=("fsdp2",),
+    ),
+    Strategy(
+        "HSDP", ("hybrid-shard", "hybrid-sharding"),
+        {**_DATA_ONLY, **_ON_GPU, "zero": (2, 3), "shard": _MANY},
+        "call fully_shard on each layer and on the model, with a mesh of two dimensions",
+        "a node, or several, share states, and the other nodes repeat them: only gradients cross the slow network",
+        framework="fsdp", targets=("fsdp2", "accelerate-fsdp", "torchtitan"),
+    ),
+    Strategy(
+        "MiCS", (), {**_DATA_ONLY, **_ON_GPU, "zero": (3,), "shard": _MANY},
+        note="DeepSpeed's HSDP; hpZ of ZeRO++, which repeats only the parameters, is not planned",
+        framework="deepspeed", targets=("deepspeed",),
     ),
     Strategy(
         "FairScale", ("fairscale-sdp",), {**_DATA_ONLY, **_ON_GPU, "zero": (1, 2, 3)},
@@ -188,6 +200,8 @@ STRATEGIES: tuple[Strategy, ...] = (
         targets=("flexflow", "megatron-lm"),
     ),
 )  # fmt: skip
+STRATEGIES = tuple(replace(each, limits={"shard": (0,), **each.limits}) for each in _NAMED)
+"""All strategies; all but HSDP and MiCS share states among all replicas."""
 
 
 def strategy_named(name: str) -> Strategy:
@@ -196,14 +210,9 @@ def strategy_named(name: str) -> Strategy:
     for strategy in STRATEGIES:
         if wanted in map(_plain, (strategy.name, *strategy.aliases)):
             return strategy
-    if wanted in _NOT_PLANNED:
-        raise LayoutError(f"--strategy: {_NOT_PLANNED[wanted]}")
     names = [strategy.name for strategy in STRATEGIES]
     hint = did_you_mean(name, names) or f"; known: {', '.join(names)}"
     raise LayoutError(f'--strategy: no strategy named "{name[:60]}"{hint}')
-
-
-_NOT_PLANNED = {"hsdp": "HSDP, which repeats groups of shards, is not planned; use FSDP2, one group of all GPUs"}
 
 
 def _plain(name: str) -> str:

@@ -19,7 +19,7 @@ import jinja2
 from gpuops.document import read_text
 from gpuops.errors import TemplateError
 from gpuops.inventory.names import node_set
-from gpuops.layout import ModelSpec
+from gpuops.layout import Layout, ModelSpec
 from gpuops.placement import Meeting, NodeShape, Placement
 from gpuops.render.job import Env, Job, identity_of, master_of, time_of
 from gpuops.render.target import HEAD, Target
@@ -28,6 +28,8 @@ from gpuops.sandbox import sandbox, with_line
 Names = Mapping[str, Any]
 T = TypeVar("T")
 _NODE = "{node}"
+_DERIVED = ("ranks", "global_batch", "dp_shard", "dp_replicate")
+"""Properties of a layout that templates see beside its fields."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
             f" {placement.layout.order}: place it with --order {target.orders[0]}"
         )
     _refuse_unused(target, job)
+    _refuse_shards(target, placement.layout)
     environment = _environment(target)
     for rule in target.rules:
         if _holds(environment, rule.refuse_if, names, target.name):
@@ -81,6 +84,18 @@ def _refuse_unused(target: Target, job: Job) -> None:
     for option, name, value in values:
         if value and not any(name in text for text in texts):
             raise TemplateError(f"{target.name} has no use for {option}; omit it")
+
+
+def _refuse_shards(target: Target, layout: Layout) -> None:
+    """Raise `TemplateError` if ``target`` sets up ZeRO without groups of shards, and the layout has some."""
+    if layout.dp_replicate == 1:
+        return
+    text = " ".join((*map(read_text, target.files.values()), *(rule.refuse_if for rule in target.rules)))
+    if "layout.zero" in text and "layout.dp_replicate" not in text:
+        raise TemplateError(
+            f"{target.name} cannot launch {layout}: it partitions states among all replicas; omit shard, or see fsdp2,"
+            " torchtitan, accelerate-fsdp, deepspeed and megatron-lm"
+        )
 
 
 def _same_ranks(order: str, placement: Placement) -> bool:
@@ -178,7 +193,7 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
         "env": [_variable(variable, variable.value) for variable in job.env if variable.is_shared],
         "nodes": nodes,
         "ranks": ranks,
-        "layout": {**asdict(layout), "ranks": layout.ranks, "global_batch": layout.global_batch},
+        "layout": {**asdict(layout), **{name: getattr(layout, name) for name in _DERIVED}},
         "groups": placement.groups,
         "segment": _segment(placement.nodes),
         "model": asdict(model) if model else None,

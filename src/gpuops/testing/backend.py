@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import testinfra.backend
 from testinfra.backend.base import BaseBackend
-from typing_extensions import Self
 
 from gpuops.errors import InputError, NodeError
 from gpuops.shell import Command, Completed
 from gpuops.testing import hostspec
 from gpuops.testing.reach import Reach
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _ROOT = (None, "root")
 _parse_hostspec = testinfra.backend.parse_hostspec

@@ -34,11 +34,11 @@ def step(module):
     planned = module.build("cpu")
     torch.manual_seed(0)
     alone = torch.nn.Sequential(torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Tanh(), torch.nn.Linear(4 * WIDTH, WIDTH))
-    samples, targets = torch.randn(2, module.AXES["dp"], module.CHUNKS, module.MICRO_BATCH, WIDTH)
+    samples, targets = torch.randn(2, planned["dp"].size(), module.CHUNKS, module.MICRO_BATCH, WIDTH)
     model = parallelize_module(copy.deepcopy(alone), planned["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     module.shard(model, [model[0]], planned)
 
-    replica = planned.get_local_rank("dp")
+    replica = planned["dp"].get_local_rank()
     loss, between = train(model, samples[replica], targets[replica])
     expected, whole = train(alone, samples.flatten(0, 1), targets.flatten(0, 1))
     for stepped, parameter in zip(model.parameters(), alone.parameters(), strict=True):

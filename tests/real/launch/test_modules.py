@@ -60,8 +60,10 @@ def test_a_model_trains_on_the_mesh(train):
         ("dp=2,tp=2,zero=3,mbs=2,chunks=2",),
         ("dp=2,tp=2,zero=2,mbs=3", "dp-tp-pp"),
         ("dp=2,pp=2,zero=3,mbs=2", "tp-pp-dp"),
+        ("dp=4,zero=3,shard=2,mbs=2,chunks=2",),
+        ("dp=4,zero=2,shard=2",),
     ]
-    held = [1 / 4, 1 / 2, 1 / 2]  # ZeRO 3 gives up after the forward pass what it gathered, ZeRO 2 keeps it
+    held = [1 / 4, 1 / 2, 1 / 2, 1 / 2, 1]  # ZeRO 3 gives up after the forward pass what it gathered, ZeRO 2 keeps it
     for (plan, finds), share in zip(train("fsdp2", "mesh.py", "step_on_mesh.py", *layouts), held, strict=True):
         assert_in_groups(plan, finds)
         for group in (*plan.groups["tp"], *plan.groups["pp"]):

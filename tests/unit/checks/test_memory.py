@@ -49,6 +49,15 @@ def test_a_fault_is_one_finding_on_its_gpu(h100, name, changes, severity, fix):
     assert fix in finding.fix
 
 
+@pytest.mark.parametrize(("count", "severity"), [(512, "warn"), (513, "rma")])
+def test_a_card_that_has_remapped_all_the_rows_it_can_is_a_fault(h100, count, severity):
+    rows = RemappedRows(0, count, pending=False, failure=False)
+    finding = only(h100.with_gpu(2, remapped_rows=rows).judge("row-remap-failed"))
+    assert (finding.part, finding.severity, finding.found) == ("gpu2", severity, count)
+    fewer = RemappedRows(511, 511, pending=False, failure=False)
+    assert h100.with_gpu(2, remapped_rows=fewer).judge("row-remap-failed").status == "pass"
+
+
 def test_remapped_rows_of_the_past_are_no_fault(h100):
     machine = h100.with_gpu(2, remapped_rows=rows(), ecc_uncorrected_aggregate=4)
     assert machine.findings() == []

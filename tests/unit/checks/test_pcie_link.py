@@ -99,3 +99,11 @@ def test_two_sources_of_the_width_never_pass_if_one_is_too_small(h100, by_nvidia
 def test_nothing_told_is_unknown(h100):
     silent = {"pcie_generation": None, "pcie_generation_max": None, "performance_state": None}
     assert h100.with_gpu(2, **silent).but(pcie=Unknown("dark")).judge("pcie-link").status == "unknown"
+
+
+def test_a_generation_that_all_gpus_share_is_one_finding_on_the_node(h100):
+    slots = h100.with_gpus(pcie_generation=4, pcie_generation_max=4)
+    finding = only(slots.judge("pcie-link"))
+    assert (finding.part, finding.found, finding.severity) == ("node", 4, "fail")
+    assert len(slots.with_gpu(2, pcie_generation=3, pcie_generation_max=3).judge("pcie-link").findings) == 8
+    assert len(slots.with_gpu(2, pcie_generation=5, pcie_generation_max=5).judge("pcie-link").findings) == 7

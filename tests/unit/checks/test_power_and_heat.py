@@ -53,6 +53,26 @@ class TestThrottle:
         assert "external to the GPU" in finding.fix
         assert len(machine.with_gpu(2, throttle_reasons=()).judge("throttle").findings) == 7
 
+    @pytest.mark.parametrize(
+        ("reason", "counter"),
+        [
+            ("hw_thermal_slowdown", "heat_slowdown_microseconds"),
+            ("hw_power_brake_slowdown", "power_brake_microseconds"),
+        ],
+    )
+    def test_one_look_at_a_reason_that_no_counter_shows_is_a_warning(self, h100, reason, counter):
+        machine = h100.with_gpus(throttle_reasons=(reason, "hw_slowdown"), **{counter: 0})
+        assert {finding.severity for finding in machine.judge("throttle").findings} == {"warn"}
+        assert (
+            "look again"
+            in only(
+                machine.with_gpus(throttle_reasons=()).with_gpu(2, throttle_reasons=(reason,)).judge("throttle")
+            ).fix
+        )
+        for microseconds in (1, None):
+            verdict = machine.with_gpus(**{counter: microseconds}).judge("throttle")
+            assert {finding.severity for finding in verdict.findings} == {"fail"}
+
     def test_what_is_not_told_is_unknown(self, h100):
         assert h100.with_gpu(2, throttle_reasons=None).judge("throttle").status == "unknown"
 

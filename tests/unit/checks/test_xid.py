@@ -63,7 +63,8 @@ RECOVERY = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Requir
     ],
 )
 def test_no_reset_is_asked_for_again_when_the_state_of_the_gpu_shows_that_it_was_done(h100, event, severity, state):
-    (finding,) = h100.with_gpu(2, recovery_action="None").with_log(event).judge("xid").findings
+    gpu = {"recovery_action": "None", "ecc_uncorrected_aggregate": 1}
+    (finding,) = h100.with_gpu(2, **gpu).with_log(event).judge("xid").findings
     assert (finding.severity, finding.part) == (severity, "gpu2")
     assert finding.message.endswith(f" after boot; {state}")
     assert "reset" not in finding.fix
@@ -95,7 +96,8 @@ def test_a_reset_is_asked_for_as_long_as_the_state_asks_or_is_not_known(h100, ev
     [
         ({"recovery_action": None}, "warn"),  # a GPU whose system processor stopped counts nothing any more
         ({"recovery_action": None, "ecc_uncorrected_aggregate": 1}, "info"),
-        ({"recovery_action": "None"}, "info"),
+        ({"recovery_action": "None"}, "warn"),
+        ({"recovery_action": "None", "ecc_uncorrected_aggregate": None}, "info"),
     ],
 )
 def test_counters_that_never_counted_an_error_do_not_settle_it(h100, code, state, severity):

@@ -17,8 +17,11 @@ from gpuops.shell import Completed
 from gpuops.store import Runs
 from gpuops.store.records import FindingKey, RunRecord, SeenFinding, Visit
 
-NOW = dt.datetime.now(dt.timezone.utc)
 UNITS = {"LA": ["n4", "n5", "n6", "n7"], "LB": ["n1", "n2", "n3", "n8", "n9"]}
+
+
+def now():
+    return dt.datetime.now(dt.timezone.utc)
 
 
 def inventory(units):
@@ -113,7 +116,7 @@ def save(folder, name, gpus=4):
     rows = ["\t".join([a, *("X" if a == b else "NV18" for b in names)]) for a in names]
     texts = {smi: report, topo: "\n".join(["\t" + "\t".join(names), *rows, ""])}
     answers = tuple(Completed(name, probe.question, 0, text) for probe, text in texts.items())
-    (folder / f"{name}.json").write_text(facts.to_document(facts.Facts(name, NOW, {}, answers)))
+    (folder / f"{name}.json").write_text(facts.to_document(facts.Facts(name, now(), {}, answers)))
 
 
 @pytest.fixture
@@ -146,7 +149,7 @@ def seen(project, kind, node, check, status, minutes=1.0, part="node"):
     visit = Visit(status, checks={**every, check: status}, findings=(SeenFinding(key, status, status, "it is slow"),))
     (project / ".gpuops").mkdir(exist_ok=True)
     with Runs(project / ".gpuops" / "state.db") as runs:
-        at = NOW - dt.timedelta(minutes=minutes)
+        at = now() - dt.timedelta(minutes=minutes)
         runs.save(RunRecord(kind, at, 1.0, "failed", "alice", nodes={node: visit}))
 
 

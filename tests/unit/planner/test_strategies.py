@@ -72,9 +72,16 @@ def test_infinity_is_planned_if_the_size_of_the_drives_is_known(machines):
     assert not search(large, node.with_storage(None, 100), strategy.applied_to(job, 1), limits=strategy.limits).best
 
 
-def test_hsdp_is_refused_rather_than_planned_as_full_sharding():
-    with pytest.raises(LayoutError, match="HSDP, which repeats groups of shards, is not planned; use FSDP2"):
-        strategy_named("HSDP")
+@pytest.mark.parametrize(("name", "framework", "zero"), [("HSDP", "fsdp", {2, 3}), ("MiCS", "deepspeed", {3})])
+def test_hsdp_shares_states_in_whole_nodes_and_fsdp2_among_all(machines, name, framework, zero):
+    cluster, job = machines("4xhgx-h100"), TrainingSetup(2048, 64)
+    hybrid, whole = strategy_named(name), strategy_named("FSDP2")
+    assert hybrid.applied_to(job, 4).framework == framework
+    layouts = candidates(MODEL, cluster, hybrid.applied_to(job, 4), hybrid.limits)
+    assert (set(layouts.shard.tolist()), set(layouts.zero.tolist())) == ({8, 16}, zero)
+    assert set(candidates(MODEL, cluster, whole.applied_to(job, 4), whole.limits).shard.tolist()) == {0}
+    with pytest.raises(LayoutError, match="no such group is a part of dp"):
+        search(MODEL, machines("1xhgx-h100"), hybrid.applied_to(job, 1), limits=hybrid.limits)
 
 
 def test_the_largest_layer_counts_with_its_states(machines):

@@ -29,6 +29,20 @@ def test_megatron_fsdp_has_no_pipeline():
         make("megatron-lm", placed("dp=4,pp=2,chunks=4,zero=2"))
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_megatron_has_an_optimizer_for_each_copy_of_the_states(zero):
+    option = "--num-distributed-optimizer-instances"
+    told = make("megatron-lm", placed(f"dp=8,tp=2,zero={zero},shard=4")).split()
+    assert told[told.index(option) + 1] == "2"
+    assert option not in make("megatron-lm", placed(f"dp=8,tp=2,zero={zero}"))
+
+
+def test_megatron_fsdp_repeats_shards_without_experts():
+    with pytest.raises(TemplateError, match="without experts only; use zero=1"):
+        make("megatron-lm", placed("dp=16,ep=4,zero=3,shard=8"))
+    assert make("megatron-lm", placed("dp=16,ep=4,zero=1,shard=8"))
+
+
 @pytest.mark.parametrize(("chunks", "fits"), [(4, True), (8, True), (2, False), (6, False)])
 def test_interleaved_stages_take_whole_groups_of_micro_batches(chunks, fits):
     placement = placed(f"dp=2,pp=4,vpp=2,chunks={chunks}")

@@ -51,6 +51,7 @@ def different(layouts):
     for row in range(len(layouts)):
         layout = layouts.layout(row)
         key = (layout.tp, layout.pp, layout.cp, layout.ep, min(layout.vpp, 2), layout.zero, layout.offload)
+        key = (*key, layout.dp_replicate > 1)
         found.setdefault((*key, layout.chunks == 1), layout)
     return list(found.values())
 

@@ -45,6 +45,8 @@ def options_of(words):
     [
         ("dp=16,chunks=2", {"replicate": "16", "shard": "1", "local": "1", "global": "32", "reshard": None}),
         ("dp=16,zero=2", {"replicate": "1", "shard": "16", "reshard": "never"}),
+        ("dp=16,zero=2,shard=4", {"replicate": "4", "shard": "4", "reshard": "never"}),
+        ("dp=4,cp=4,zero=3,shard=1", {"replicate": "4", "shard": "1", "reshard": "always"}),
         ("dp=16,zero=3,ep=4,offload=cpu", {"shard": "16", "reshard": "always", "ep": "4", "cpu": True}),
         ("tp=4,dp=4,zero=3,mbs=2", {"tp": "4", "shard": "4", "local": "2", "global": "8"}),
         (

@@ -430,10 +430,52 @@ def test_accelerate_fsdp_is_the_zero_stage(zero, reshard):
     assert config["parallelism_config"]["parallelism_config_tp_size"] == 4
 
 
+def test_accelerate_fsdp_has_copies_of_the_ranks_that_share_states():
+    files = make("accelerate-fsdp", place("dp=16,zero=3,shard=8"))
+    config = parse(files["config-gpu00.yaml"].text, "config").plain()["parallelism_config"]
+    assert {name.removeprefix("parallelism_config_"): value for name, value in config.items()} == {
+        "dp_replicate_size": 2,
+        "dp_shard_size": 8,
+        "tp_size": 1,
+        "cp_size": 1,
+    }
+
+
+def test_deepspeed_shares_states_by_mics():
+    config = json.loads(make("deepspeed", place("dp=16,zero=3,shard=8"))["ds_config.json"].text)["zero_optimization"]
+    assert (config["stage"], config["mics_shard_size"]) == (3, 8)
+    assert "mics_shard_size" not in make("deepspeed", place("dp=16,zero=3"))["ds_config.json"].text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("accelerate-deepspeed", "dp=16,zero=3,shard=8"),
+        ("fairscale", "dp=16,zero=2,shard=8"),
+        ("trainer", "dp=16,zero=3,shard=8"),
+        ("trainer-fsdp", "dp=16,zero=3,shard=8"),
+        ("megatron-deepspeed", "dp=8,tp=2,zero=1,shard=4"),
+        ("accelerate-megatron", "dp=8,tp=2,zero=1,shard=4,recompute=full"),
+    ],
+)
+def test_targets_that_share_states_among_all_replicas_refuse_groups(name, text):
+    assert make(name, place(text.partition(",shard")[0] + text.partition(",shard")[2][2:]))
+    with pytest.raises(TemplateError, match="it partitions states among all replicas; omit shard, or see fsdp2"):
+        make(name, place(text))
+
+
+def test_torchrun_leaves_shards_to_the_script():
+    assert make("torchrun", place("dp=16,zero=3,shard=8"))
+
+
 @pytest.mark.parametrize("order", ["tp-dp-pp", "tp-pp-dp", "dp-tp-pp", "pp-dp-tp"])
 @pytest.mark.parametrize(
     ("name", "file", "text"),
-    [("fsdp2", "mesh.py", "dp=2,pp=4,tp=2,zero=3"), ("torch-pipeline", "pipeline.py", "dp=4,pp=4")],
+    [
+        ("fsdp2", "mesh.py", "dp=2,pp=4,tp=2,zero=3"),
+        ("fsdp2", "mesh.py", "dp=4,pp=2,tp=2,zero=3,shard=2"),
+        ("torch-pipeline", "pipeline.py", "dp=4,pp=4"),
+    ],
 )
 def test_the_mesh_has_the_groups_of_the_placement(name, file, text, order):
     placement = place(text, order=order)
@@ -443,9 +485,10 @@ def test_the_mesh_has_the_groups_of_the_placement(name, file, text, order):
         for line in ast.parse(source).body
         if isinstance(line, ast.Assign) and line.targets[0].id == "AXES"
     )
-    for axis, groups in placement.groups.items():
-        if axis in axes:
-            assert groups_of_mesh(axes, axis) == groups
+    seen = axes.keys() & placement.groups.keys()
+    assert seen == axes.keys()
+    for axis in seen:
+        assert groups_of_mesh(axes, axis) == sorted(placement.groups[axis])
 
 
 def groups_of_mesh(axes, axis):

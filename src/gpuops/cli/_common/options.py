@@ -362,7 +362,7 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "row_timeout": click.option("--row-timeout", default=900.0, type=_time, show_default=True, metavar="SECONDS",
         help="Timeout of each training mode."),
     "layout": click.option("--layout", default="dp=all", show_default=True, metavar="DEGREES", callback=layout_of,
-        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp (sequence_parallel). "
+        help="dp=2,pp=2,tp=4; also cp, ep, zero, shard, mbs, chunks, vpp, offload, recompute, sp (sequence_parallel). "
         "dp=all fills the nodes; a file.yml is what gpuops plan saved."),
     "order": click.option("--order", default="tp-cp-ep-dp-pp", show_default=True, metavar="AXES",
         help="Order of the axes in rank numbers, fastest first."),

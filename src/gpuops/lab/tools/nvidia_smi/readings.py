@@ -73,7 +73,7 @@ def _reason_counters(gpu: Gpu) -> Entry:
         ("sync_boost", "Sync Boost", 0),
         ("sw_therm_slowdown", "SW Thermal Slowdown", 0),
         ("hw_therm_slowdown", "HW Thermal Slowdown", gpu.thermal_slowdown_us),
-        ("hw_power_brake", "HW Power Braking", 0),
+        ("hw_power_brake", "HW Power Braking", 41_207_338 if "hw_power_brake_slowdown" in gpu.reasons else 0),
     )
     counters = (Entry(f"clocks_event_reasons_counters_{n}", label, f"{us} us") for n, label, us in names)
     return section("clocks_event_reasons_counters", "Clocks Event Reasons Counters", *counters)

@@ -88,6 +88,8 @@ class Gpu:
     performance_state: str | None = None
     utilization_percent: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    heat_slowdown_microseconds: int | None = None
+    power_brake_microseconds: int | None = None
     compute_mode: str | None = None
     c2c_mode: bool | None = None
     graphics_mhz: int | None = None

@@ -110,6 +110,7 @@ _celsius = _integer(" C")
 _percent = _integer(" %")
 _lanes = _integer("x?")
 _mhz = _integer(" MHz")
+_microseconds = _integer(" us")
 _enabled = _choice({"Enabled": True, "Disabled": False})
 _true = _choice({"True": True, "False": False})
 _yes = _choice({"Yes": True, "No": False})
@@ -177,6 +178,20 @@ _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "pcie_replays": (read_count, ("pci/replay_counter", "pci/replays_since_reset")),
     "performance_state": (read_text, ("performance_state",)),
     "utilization_percent": (_percent, ("utilization/gpu_util", "utilization/gpu")),
+    "heat_slowdown_microseconds": (
+        _microseconds,
+        (
+            "clocks_event_reasons_counters/clocks_event_reasons_counters_hw_therm_slowdown",
+            "clocks_event_reasons_counters/hw_thermal_slowdown",
+        ),
+    ),
+    "power_brake_microseconds": (
+        _microseconds,
+        (
+            "clocks_event_reasons_counters/clocks_event_reasons_counters_hw_power_brake",
+            "clocks_event_reasons_counters/hw_power_braking",
+        ),
+    ),
     "compute_mode": (read_text, ("compute_mode",)),
     "c2c_mode": (_enabled, ("c2c_mode", "gpu_c2c_mode")),
     "graphics_mhz": (_mhz, ("clocks/graphics_clock", "clocks/graphics")),
