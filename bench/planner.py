@@ -3,23 +3,27 @@
     python bench/planner.py TABLE.csv [--llm-analysis peer/bin/python]
 
 Prints the planner's figures as `gpuops plan score` does; those of one MFU a GPU, fitted to the table and with each
-source left out; those of llm-analysis, if a Python that has it is named; the memory that was refused or caught; and how
-many layouts a second are computed.
+source left out; those of llm-analysis, if a Python that has it is named; what a few runs of a cluster, chosen by
+chance, improve there; the memory that was refused or caught; and how many layouts a second are computed.
 """
 
 import argparse
+import collections
+import dataclasses
 import json
 import pathlib
+import random
 import statistics
 import subprocess
 import time
 
 import numpy as np
 
+from gpuops.planner.calibration import calibrate
 from gpuops.planner.candidates import Candidates
 from gpuops.planner.memory import memory
 from gpuops.planner.published import read_table
-from gpuops.planner.scoring import score
+from gpuops.planner.scoring import predicted_seconds, score
 from gpuops.planner.step_time import step_time
 from gpuops.planner.validation import WAYS, scorable, scored
 
@@ -103,6 +107,43 @@ def _leanest(run):
     return run.candidates if run.recompute_given else Candidates.product(**{**columns, "recompute": 2})
 
 
+REPEATS, MANY = 20, 9
+"""How often the runs that calibrate a cluster are chosen anew, and how many runs a cluster must have."""
+
+
+def calibrated_by_chance(runs, count, times=1.0):
+    """The mean errors, in percent, of the other runs of each cluster if `count` of its own, by chance, calibrate.
+
+    With the priors, with the median of their ratios as a factor, and as `plan calibrate` does; of clusters with at
+    least MANY runs. If `times` is not 1, every run took so many times as long.
+    """
+    fleets, errors, dice = collections.defaultdict(list), [[], [], []], random.Random(1)
+    for run in runs:
+        fleets[run.fleet].append(dataclasses.replace(run, seconds=times * run.seconds))
+    for fleet in (each for each in fleets.values() if len(each) >= MANY):
+        priors = {run.id: predicted_seconds(run) for run in fleet}
+        for _ in range(REPEATS):
+            chosen = dice.sample(fleet, count)
+            calibration = calibrate(chosen)
+            factor = statistics.median(run.seconds / priors[run.id] for run in chosen)
+            ids = {run.id for run in chosen}
+            for run in (run for run in fleet if run.id not in ids):
+                ways = (priors[run.id], factor * priors[run.id], calibration.seconds(run))
+                for found, seconds in zip(errors, ways, strict=True):
+                    found.append(abs(seconds / run.seconds - 1))
+    return [100 * statistics.mean(each) for each in errors]
+
+
+def chance_figures(runs):
+    """Print what a few runs of one's own, whichever they are, improve."""
+    print(f"{'runs of the cluster, by chance':38} priors  factor  plan calibrate")
+    for count, times in ((1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (8, 2.0)):
+        figures = calibrated_by_chance(runs, count, times)
+        print(
+            f"{count:5} {'if all took twice as long' if times > 1 else '':32}" + "".join(f"{e:6.1f} %" for e in figures)
+        )
+
+
 def speed(run):
     """Layouts a second: of one model, a mix of 100,000 layouts."""
     random = np.random.default_rng(1)
@@ -130,6 +171,7 @@ def main(path, python):
         line("planner, without the source, the same", same(scored(runs, "left-out"), known))
     if experts:
         line("mixtures of experts, priors only", scored(experts, "priors"))
+    chance_figures(runs)
     memory_figures(table.runs)
     speed(runs[0])
 

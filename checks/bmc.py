@@ -8,6 +8,7 @@ from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.probes.host.bmc import (
+    NO_FEED,
     NO_INPUT,
     BmcEvent,
     BmcPresence,
@@ -26,6 +27,8 @@ from gpuops.probes.host.redfish import RedfishReport, redfish
 from gpuops.probes.host.system import System, system
 
 _NO_SUPPLY = ("Failure detected", "Predictive failure", "AC lost", "AC out-of-range", "Config Error")
+_FAILED = ("Failure detected", "Predictive failure", "Config Error")
+"""A supply in one of these states has a fault of its own, whether it has input or not."""
 _NOT_REDUNDANT = ("Redundancy Lost", "Non-Redundant")
 _GRAVE = (
     *("Power Supply AC lost", "Power Supply Failure", "Power Supply input lost", "Failure detected"),
@@ -63,14 +66,17 @@ def bmc(
     """The check judges the states of sensors, and asserted events that were not deasserted.
 
     A bad power supply fails if no redundancy is left (a sensor reports so, or at most half of the supplies are good);
-    otherwise it warns. A fan fails at its critical limit, or if it stops while others of its kind turn. Events from
-    before the boot are information: either the part was replaced, or it reports again. An event that stopped a
-    processor warns even then, because it ended the previous boot. If ipmitool's list is incomplete, its rows are judged
-    and the rest is unknown. A finding that depends on missing rows (redundancy, a deasserted event) then only warns.
-    Virtual machines and nodes without a BMC are skipped. So are nodes whose BMC lists its parts over Redfish, because
-    the check redfish judges the same sensors; only a bad power supply that Redfish calls good warns. Source: IPMI 2.0,
-    table 42-3 (power supply, redundancy; sensor type 07h, processor: IERR, thermal trip); facebookresearch/gcm,
-    check_ipmitool.py (the events); our own figure: a day of tolerance for the BMC's clock and time zone.
+    otherwise it warns. Several supplies without input are one finding on what feeds them. A fan fails at its critical
+    limit, or if it stops while others of its kind turn.
+
+    Events from before the boot are information: either the part was replaced, or it reports again. An event that
+    stopped a processor warns even then, because it ended the previous boot. If ipmitool's list is incomplete, its rows
+    are judged and the rest is unknown. A finding that depends on missing rows (redundancy, a deasserted event) then
+    only warns. Virtual machines and nodes without a BMC are skipped. So are nodes whose BMC lists its parts over
+    Redfish, because the check redfish judges the same sensors; only a bad power supply that Redfish calls good warns.
+    Source: IPMI 2.0, table 42-3 (power supply, redundancy; sensor type 07h, processor: IERR, thermal trip);
+    facebookresearch/gcm, check_ipmitool.py (the events); our own figure: a day of tolerance for the BMC's clock and
+    time zone.
     """
     if not isinstance(over_redfish, Unknown) and over_redfish.has_parts:
         yield NotApplicable("the BMC answers over Redfish, so the check redfish judges it")
@@ -87,7 +93,7 @@ def bmc(
     events = (events,) if isinstance(events, Unknown) else events
     yield from (unread for unread in (*sensors, *events, log) if isinstance(unread, Unknown))
     rows = [row for row in sensors if isinstance(row, Sensor)]
-    named: set[str] = set()
+    named = {sensor.name for sensor in _bad_supplies(rows)}
     for finding in (*_supplies(rows, are_all=len(rows) == len(sensors)), *_fans(rows), *_others(rows)):
         named.add(str(finding.part))
         yield finding
@@ -108,23 +114,49 @@ def _contradicting(finding: Finding) -> Finding:
 
 
 def _supplies(sensors: Sequence[Sensor], *, are_all: bool) -> Iterator[Finding]:
-    present = [s for s in sensors if "Presence detected" in s.reading or any(w in s.reading for w in _NO_SUPPLY)]
-    bad = {s.name: s for s in present if any(word in s.reading for word in _NO_SUPPLY)}
+    bad = {sensor.name: sensor for sensor in _bad_supplies(sensors)}
+    present = [s for s in sensors if "Presence detected" in s.reading or s.name in bad]
     kinds = {kind_of(s.name) for s in present}
     absent = [
         s for s in sensors if s.status == "ok" and not s.reading and s.entity[:3] == "10." and kind_of(s.name) in kinds
     ]
     redundancy = next((s for s in sensors if any(word in s.reading for word in _NOT_REDUNDANT)), None)
     alone = redundancy is not None or (are_all and 2 * (len(present) - len(bad)) <= len(present))
-    for sensor in (*bad.values(), *absent):
+    tail = f"; {redundancy.name}: {redundancy.reading}" if redundancy else ""
+    unfed = _unfed(list(bad.values()))
+    if unfed:
+        yield _feed(unfed, tail, fails=alone)
+    for sensor in (each for each in (*bad.values(), *absent) if each not in unfed):
         what = sensor.reading.replace("Presence detected, ", "") or "absent, while others of its kind are present"
-        tail = f"; {redundancy.name}: {redundancy.reading}" if redundancy else ""
         message = f"power supply {sensor.name}: {what}{tail}"
         fails = redundancy is not None or (alone and sensor.name in bad)
         told = _finding(sensor, message, "Presence detected", "supply", fails=fails)
         yield replace(told, fix=NO_INPUT) if "AC lost" in sensor.reading else told
     if redundancy is not None and not bad and not absent:
         yield _finding(redundancy, f"{redundancy.name}: {redundancy.reading}", "Fully Redundant", "supply", fails=False)
+
+
+def _bad_supplies(sensors: Sequence[Sensor]) -> list[Sensor]:
+    return [sensor for sensor in sensors if any(word in sensor.reading for word in _NO_SUPPLY)]
+
+
+def _unfed(bad: Sequence[Sensor]) -> list[Sensor]:
+    """Return the supplies that have lost nothing but their input, if there are several: they share a feed."""
+    unfed = [sensor for sensor in bad if not any(word in sensor.reading for word in _FAILED)]
+    return unfed if len(unfed) > 1 else []
+
+
+def _feed(unfed: Sequence[Sensor], tail: str, *, fails: bool) -> Finding:
+    names = ", ".join(sensor.name for sensor in unfed)
+    return Finding(
+        f"{len(unfed)} power supplies have no input: {names}{tail}",
+        expected="Presence detected",
+        found=unfed[0].reading,
+        fix=NO_FEED,
+        part=PartName("power feed", f"power feed of {names}"),
+        severity=None if fails else "warn",
+        code="supply",
+    )
 
 
 def _fans(sensors: Sequence[Sensor]) -> Iterator[Finding]:

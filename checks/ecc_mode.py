@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.judging.alike import judge_alike
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 
@@ -15,7 +16,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     fix="nvidia-smi -i GPU -e 1, then reboot",
 )
 def ecc_mode(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """If ECC is on now but will be off after the next reboot, that is a warning.
+    """If ECC is on now but will be off after the next reboot, that is a warning. What all GPUs share is one finding.
 
     Source: NVIDIA nvidia-smi manual page, ECC Mode (a change takes effect after the next reboot); the profile says
     which machines have ECC.
@@ -23,15 +24,17 @@ def ecc_mode(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unkn
     if not profile["gpu.ecc"]:
         yield NotApplicable("the profile expects no ECC")
         return
-    for gpu in gpus:
-        fix = f"nvidia-smi -i {gpu.index} -e 1, then reboot"
-        if gpu.ecc_mode is None:
-            yield Unknown(f"{gpu.label} does not report its ECC mode")
-        elif not gpu.ecc_mode:
-            later = " until the next reboot" if gpu.ecc_mode_pending else ""
-            fix = "reboot" if gpu.ecc_mode_pending else fix
-            yield Finding(f"ECC is off{later}", expected="on", found="off", fix=fix, part=gpu.part)
-        elif gpu.ecc_mode_pending is False:
-            message = "ECC will be off after the next reboot"
-            fix = f"nvidia-smi -i {gpu.index} -e 1"
-            yield Finding(message, expected="on", found="off", fix=fix, part=gpu.part, severity="warn")
+    yield from judge_alike(gpus, _judge)
+
+
+def _judge(gpu: Gpu, selection: str) -> Iterator[Finding | Unknown]:
+    if gpu.ecc_mode is None:
+        yield Unknown(f"{gpu.label} does not report its ECC mode")
+    elif not gpu.ecc_mode:
+        later = " until the next reboot" if gpu.ecc_mode_pending else ""
+        fix = "reboot" if gpu.ecc_mode_pending else f"nvidia-smi{selection} -e 1, then reboot"
+        yield Finding(f"ECC is off{later}", expected="on", found="off", fix=fix, part=gpu.part)
+    elif gpu.ecc_mode_pending is False:
+        message = "ECC will be off after the next reboot"
+        fix = f"nvidia-smi{selection} -e 1"
+        yield Finding(message, expected="on", found="off", fix=fix, part=gpu.part, severity="warn")

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.judging.alike import judge_alike
 from gpuops.judging.majority import majority
 from gpuops.probes.host.services import Service, services
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver, driver, installed_driver
@@ -49,9 +51,11 @@ def fabric_manager(
     Source: NVIDIA Fabric Manager User Guide: its version must be the driver's, and a GPU of Hopper or later is ready
     when its fabric state is Completed and its status Success. The health of a GPU's routes is judged if the GPU reports
     it; a healthy HGX H100 does not. Routes that are recovering are a warning, because the recovery ends by itself or in
-    another state. If the node has no systemd unit for the fabric manager, it may run in a container or on the
-    hypervisor. Then the state that the GPUs report decides, as on an NVL72 rack, which is managed from outside its
-    nodes. A unit that has failed there is a finding all the same.
+    another state. What all GPUs of a node report alike is one finding on the node.
+
+    If the node has no systemd unit for the fabric manager, it may run in a container or on the hypervisor. Then the
+    state that the GPUs report decides, as on an NVL72 rack, which is managed from outside its nodes. A
+    unit that has failed there is a finding all the same.
     """
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)
@@ -97,7 +101,10 @@ def _without_state(listed: tuple[Gpu, ...], domain_gpus: int | None) -> Iterator
     """Yield the GPUs that should be in a fabric and report no state; MIG takes a GPU out of it."""
     if not domain_gpus and not any(gpu.fabric_state for gpu in listed):
         return
-    for gpu in (each for each in listed if not (each.fabric_state or each.mig_mode)):
+
+    def judge(gpu: Gpu, selection: str) -> Iterator[Finding | Unknown]:
+        if gpu.fabric_state:
+            return
         peers = [peer.fabric_state for peer in listed if peer.name == gpu.name]
         completed = peers.count("Completed")
         if gpu.faulty_fields or gpu.fabric_status or gpu.fabric_clique_id:  # only the state cannot be read
@@ -108,36 +115,37 @@ def _without_state(listed: tuple[Gpu, ...], domain_gpus: int | None) -> Iterator
             reason = "its clique is 0" if domain_gpus and gpu.fabric_clique_id == 0 else ""
         if reason:
             message = f"not in the NVLink fabric: it reports no state, and {reason}"
-            yield Finding(message, expected="Completed", found="no state", fix=_REJOIN.format(gpu.index), part=gpu.part)
+            fix = _rejoin(gpu, selection, is_rack=bool(domain_gpus))
+            yield Finding(message, expected="Completed", found="no state", fix=fix, part=gpu.part)
         else:
             yield Unknown(f"{gpu.label} does not report its state in the NVLink fabric")
+
+    yield from judge_alike([gpu for gpu in listed if not gpu.mig_mode], judge, _FEWEST)
+
+
+def _rejoin(gpu: Gpu, selection: str, *, is_rack: bool) -> str:
+    """Return what to do about one GPU, or about all of a node; empty for a rack, which has its own remedy."""
+    if selection:
+        return _REJOIN.format(gpu.index)
+    return "" if is_rack else _REJOIN_ALL
 
 
 def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...], *, is_rack: bool) -> Iterator[Finding]:
     yield from _apart(gpus_in_fabric)
-    if len(gpus_in_fabric) >= _FEWEST and (alike := _alike(gpus_in_fabric)):
-        fix = "" if is_rack else _REJOIN_ALL
-        message = f"fabric: {alike} on all {len(gpus_in_fabric)} GPUs"
-        yield Finding(message, expected="Completed, Success, Healthy", found=alike, fix=fix)
-        return
-    for gpu in gpus_in_fabric:
-        faults = _faults(gpu)
-        if gpu.fabric_recovering or (not faults and gpu.fabric_access_recovering):
-            told = "; ".join(["its routes are recovering", *faults])
-            fix = "look again in a minute; if it does not end, reset the GPU when idle"
-            yield Finding(f"fabric: {told}", expected="Healthy", found=told, fix=fix, part=gpu.part, severity="warn")
-        elif faults:
-            told = "; ".join(faults)
-            fix = _REJOIN.format(gpu.index) if gpu.fabric_state == "Completed" else ""
-            expected = "Completed, Success, Healthy"
-            yield Finding(f"fabric: {told}", expected=expected, found=told, fix=fix, part=gpu.part)
+    yield from judge_alike(gpus_in_fabric, partial(_judge_gpu, is_rack=is_rack), _FEWEST)
 
 
-def _alike(gpus_in_fabric: tuple[Gpu, ...]) -> str:
-    """Return what is wrong with all of the node's GPUs alike, which has one cause; empty if they differ."""
-    told = {"; ".join(_faults(gpu)) for gpu in gpus_in_fabric}
-    is_recovering = any(gpu.fabric_recovering or gpu.fabric_access_recovering for gpu in gpus_in_fabric)
-    return told.pop() if len(told) == 1 and not is_recovering else ""
+def _judge_gpu(gpu: Gpu, selection: str, *, is_rack: bool) -> Iterator[Finding]:
+    faults = _faults(gpu)
+    if gpu.fabric_recovering or (not faults and gpu.fabric_access_recovering):
+        told = "; ".join(["its routes are recovering", *faults])
+        fix = "look again in a minute; if it does not end, reset the GPU when idle"
+        yield Finding(f"fabric: {told}", expected="Healthy", found=told, fix=fix, part=gpu.part, severity="warn")
+    elif faults:
+        told = "; ".join(faults)
+        fix = _rejoin(gpu, selection, is_rack=is_rack) if gpu.fabric_state == "Completed" or not selection else ""
+        expected = "Completed, Success, Healthy"
+        yield Finding(f"fabric: {told}", expected=expected, found=told, fix=fix, part=gpu.part)
 
 
 def _apart(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.judging.alike import judge_alike
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _AT_WORK_PERCENT = 90
@@ -23,7 +24,9 @@ _JUDGED_ELSEWHERE = frozenset(
     fix="nvidia-smi -i GPU -rac, and nvidia-smi -i GPU -rgc",
 )
 def gpu_clocks(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """Application clocks below the default warn, unless all GPUs have them; so do lower clocks under load.
+    """Application clocks below the default warn; if all GPUs have them, they are a choice, and one remark on the node.
+
+    Lower clocks under load warn, too.
 
     Locked clocks show only under load: a GPU at work is below 0.9 of the median of the others at work, although neither
     power nor heat lowers its clocks. Source: facebookresearch/gcm, check_nvidia_smi.py (application clocks are those
@@ -52,12 +55,13 @@ def _is_at_work(gpu: Gpu) -> bool:
 
 def _judge_application_clocks(gpus: list[Gpu]) -> Iterator[Finding]:
     usual = Counter((gpu.name, gpu.application_mhz) for gpu in gpus)
-    for gpu in gpus:
+
+    def judge(gpu: Gpu, selection: str) -> Iterator[Finding]:
         clock, default = gpu.application_mhz or 0, gpu.application_mhz_default or 0
         if clock < default:
             chosen = usual[gpu.name, clock] == len(gpus) > 1
             message = f"application clocks of {clock} MHz, by default {default} MHz"
-            fix = f"nvidia-smi -i {gpu.index} -rac"
+            fix = f"nvidia-smi{selection} -rac"
             yield Finding(
                 message,
                 expected=default,
@@ -67,3 +71,5 @@ def _judge_application_clocks(gpus: list[Gpu]) -> Iterator[Finding]:
                 part=gpu.part,
                 severity="info" if chosen else "warn",
             )
+
+    yield from judge_alike(gpus, judge)

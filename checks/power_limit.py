@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
+from gpuops.judging.alike import judge_alike
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 
@@ -18,14 +19,19 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def power_limit(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
     """A limit that is lower by more than half a watt, for rounding, fails; a higher limit is the owner's choice.
 
+    If all GPUs of the node have the same limit, that is one finding on the node.
+
     Source of the values: the card's data sheet, in the profile.
     """
     expected = profile["power.limit_watts"]
-    for gpu in gpus:
+
+    def judge(gpu: Gpu, selection: str) -> Iterator[Finding | Unknown]:
         limit = gpu.power_limit_watts
         if limit is None:
             yield Unknown(f"{gpu.label} does not report its power limit")
         elif limit < expected - 0.5:
-            fix = f"nvidia-smi -i {gpu.index} -pl {expected:g}, and find out what lowered it"
+            fix = f"nvidia-smi{selection} -pl {expected:g}, and find out what lowered it"
             message = f"power limit {limit:g} W, expected {expected:g} W"
             yield Finding(message, expected=expected, found=limit, unit="W", fix=fix, part=gpu.part)
+
+    yield from judge_alike(gpus, judge)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
-from gpuops.probes.host.bmc import NO_INPUT, booted_at, event_severity, kind_of
+from gpuops.probes.host.bmc import NO_FEED, NO_INPUT, booted_at, event_severity, kind_of
 from gpuops.probes.host.clock import Clock, clock
 from gpuops.probes.host.redfish import (
     HardwarePart,
@@ -45,11 +45,13 @@ def redfish(
     """The check judges Health, State and LineInputStatus of parts, and open log entries of severity Critical.
 
     A bad power supply fails if no redundancy is left; otherwise it warns. No redundancy is left if its group reports so
-    or has fewer good members than it needs, or if at most half of the supplies give power. An empty bay beside supplies
-    of its kind warns, unless its redundancy group is healthy; if the group is critical, it fails. A fan fails if it is
-    Critical, or stops while others of its kind turn. Log entries from before the boot, without a date or in a vendor's
-    own format never fail. Hosts without bmc_address are skipped. Source: DMTF DSP0268, DSP2046 (Health, State,
-    Redundancy, LogEntry); our own figure: a day of tolerance for the BMC's clock and time zone.
+    or has fewer good members than it needs, or if at most half of the supplies give power. Several supplies without
+    input are one finding on what feeds them. An empty bay beside supplies of its kind warns, unless its redundancy
+    group is healthy; if the group is critical, it fails.
+
+    A fan fails if it is Critical, or stops while others of its kind turn. Log entries from before the boot, without a
+    date or in a vendor's own format never fail. Hosts without bmc_address are skipped. Source: DMTF DSP0268, DSP2046
+    (Health, State, Redundancy, LogEntry); our own figure: a day of tolerance for the BMC's clock and time zone.
     """
     if not report.configured:
         yield NotApplicable("the inventory sets no bmc_address")
@@ -64,7 +66,8 @@ def redfish(
         message = "the BMC reports that the machine is off, but the node answers: it is the BMC of another machine"
         yield Finding(message, expected="On", found="Off", part="bmc", severity="warn", code="power-state")
     boot = booted_at(machine, now)
-    named = {finding.code for finding in parts.values()} | {part.id for part in report.parts if part.name in parts}
+    named = {finding.code for finding in parts.values()}
+    named |= {part.id for part in report.parts if part.name in parts or part.line_input in _NO_INPUT}
     for entry in _standing(report.entries):
         if not named & {_CODES.get(entry.sensor[0]), entry.origin or None}:
             yield _event(entry, boot)
@@ -86,11 +89,40 @@ def _supplies(report: RedfishReport) -> Iterator[Finding]:
 
 def _bad(report: RedfishReport, present: Sequence[HardwarePart]) -> Iterator[Finding]:
     good = [part for part in present if not _is_dead(part)]
-    for part in (part for part in present if _fault(part)):
+    unfed = _unfed(present)
+    is_short = 2 * len(good) <= len(present)
+    if unfed:
+        lost = next((group for part in unfed for group in _groups(report, part) if _is_lost(group, good)), None)
+        yield _feed(unfed, lost, fails=lost is not None or (is_short and any(map(_is_dead, unfed))))
+    for part in (part for part in present if _fault(part) and part not in unfed):
         lost = next((group for group in _groups(report, part) if _is_lost(group, good)), None)
-        tail = f"; {lost.name} is lost" if lost else ""
-        fails = lost is not None or (_is_dead(part) and 2 * len(good) <= len(present))
-        yield _finding(part, f"power supply {part.name}: {_fault(part)}{tail}", fails=fails)
+        fails = lost is not None or (_is_dead(part) and is_short)
+        yield _finding(part, f"power supply {part.name}: {_fault(part)}{_tail(lost)}", fails=fails)
+
+
+def _unfed(present: Sequence[HardwarePart]) -> list[HardwarePart]:
+    """Return the supplies without input if there are several: they share a feed."""
+    unfed = [part for part in present if part.line_input in _NO_INPUT]
+    return unfed if len({part.name for part in unfed}) > 1 else []
+
+
+def _tail(lost: RedundancyGroup | None) -> str:
+    return f"; {lost.name} is lost" if lost else ""
+
+
+def _feed(unfed: Sequence[HardwarePart], lost: RedundancyGroup | None, *, fails: bool) -> Finding:
+    """Return the finding on what feeds several supplies that have no input."""
+    each = dict.fromkeys(part.name for part in unfed)
+    names = ", ".join(each)
+    return Finding(
+        f"{len(each)} power supplies have no input: {names}{_tail(lost)}",
+        expected="Normal",
+        found=unfed[0].line_input,
+        fix=NO_FEED,
+        part=PartName("power feed", f"power feed of {names}"),
+        severity=None if fails else "warn",
+        code="supply",
+    )
 
 
 def _absent(report: RedfishReport, supplies: Sequence[HardwarePart], kinds: set[str]) -> Iterator[Finding]:

@@ -53,7 +53,7 @@ def test_healthy_server_passes(h100):
         (("host:psu-lost=2",), [("PS2 Status", "warn", "supply")]),
         (
             ("host:psu-lost=2", "host:psu-lost=4", "host:psu-lost=6"),
-            [(f"PS{n} Status", "fail", "supply") for n in (2, 4, 6)],
+            [("power feed", "fail", "supply")],
         ),
         (("host:fan-stopped=7",), [("FAN7", "fail", "fan")]),
         (("host:bus-error",), [("Critical Interrupt #0xff", "fail", "event")]),
@@ -65,10 +65,35 @@ def test_each_fault_of_the_lab_is_one_finding(h100, faults, expected):
     assert found(answered(h100, *faults)) == expected
 
 
+def test_several_supplies_without_input_are_one_feed(h100):
+    lost = [LOST.replace("PS2", f"PS{n}") for n in (1, 2, 3)]
+    good = [f"PS{n} Status | C9h | ok  | 10.{n} | Presence detected" for n in (4, 5, 6, 7)]
+    (finding,) = sensing(h100, *lost, *good).judge("bmc").findings
+    assert (finding.part, finding.severity) == ("power feed", "warn")
+    assert "3 power supplies have no input: PS1 Status, PS2 Status, PS3 Status" in finding.message
+    failed = "PS8 Status | CBh | ok  | 10.8 | Presence detected, Failure detected, Power Supply AC lost"
+    assert found(sensing(h100, *lost, *good, failed)) == [
+        ("power feed", "fail", "supply"),
+        ("PS8 Status", "fail", "supply"),
+    ]
+    assert found(sensing(h100, lost[0], *good, failed)) == [
+        ("PS1 Status", "warn", "supply"),
+        ("PS8 Status", "warn", "supply"),
+    ]
+
+
+def test_event_of_a_supply_without_feed_is_not_a_second_finding(h100):
+    rows = (f"06/10/2026 | 10:01:17 | Power Supply PS{n} Status | Power Supply AC lost | Asserted" for n in (1, 2))
+    lost = [LOST.replace("PS2", f"PS{n}") for n in (1, 2)]
+    machine = logging(h100, *rows).but(bmc_sensors=sensing(h100, *lost).values["bmc_sensors"])
+    assert found(machine) == [("power feed", "fail", "supply")]
+
+
 def test_finding_names_the_words_of_sensor_and_redundancy(h100):
     machine = answered(h100, *(f"host:psu-lost={n}" for n in (1, 2, 3)))
     message = machine.judge("bmc").findings[0].message
-    assert message == "power supply PS1 Status: Power Supply AC lost; PS Redundancy: Redundancy Lost"
+    names = "PS1 Status, PS2 Status, PS3 Status"
+    assert message == f"3 power supplies have no input: {names}; PS Redundancy: Redundancy Lost"
 
 
 class TestNoBmc:

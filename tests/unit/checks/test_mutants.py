@@ -205,7 +205,7 @@ def out_of_fabric(*numbers, state="Not Supported", clique="0", uuid=""):
     ("machine", "change", "parts"),
     [
         ("gb200-nvl72", out_of_fabric(3), ["gpu3"]),
-        ("gb200-nvl72", out_of_fabric(0, 1, 2, 3, uuid=ZEROS), ["gpu0", "gpu1", "gpu2", "gpu3"]),
+        ("gb200-nvl72", out_of_fabric(0, 1, 2, 3, uuid=ZEROS), ["node"]),
         ("hgx-h200", out_of_fabric(4, state="N/A", clique="N/A", uuid="N/A"), ["gpu4"]),
     ],
     ids=["one of a tray", "a whole tray", "one of eight"],

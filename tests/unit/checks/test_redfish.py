@@ -104,6 +104,13 @@ class TestSupplies:
     def test_one_that_gives_no_power_fails_if_half_are_left(self, told, bodies, expected):
         assert told(bodies) == [(part, severity, "supply") for part, severity in expected]
 
+    def test_several_without_input_are_one_feed(self, told):
+        unfed = [supply(number, **NO_INPUT) for number in (1, 2)]
+        assert told(power(*unfed, *map(supply, (3, 4, 5)))) == [("power feed", "warn", "supply")]
+        assert told(power(*unfed, *map(supply, (3, 4)))) == [("power feed", "fail", "supply")]
+        dead = supply(3, **DEAD)
+        assert [part for part, *_ in told(power(*unfed, dead, *map(supply, (4, 5))))] == ["power feed", "PS3"]
+
     @pytest.mark.parametrize(
         ("lost", "severity"),
         [
@@ -336,7 +343,7 @@ class TestLab:
         ("faults", "expected"),
         [
             (("host:psu-lost=1",), [("PS1 Status", "warn")]),
-            (("host:psu-lost=1", "host:psu-lost=2", "host:psu-lost=3"), [(f"PS{n} Status", "fail") for n in (1, 2, 3)]),
+            (("host:psu-lost=1", "host:psu-lost=2", "host:psu-lost=3"), [("power feed", "fail")]),
             (("host:fan-stopped=7",), [("FAN7", "fail")]),
             (("host:bus-error",), [("Critical Interrupt", "fail")]),
             (("host:sel-full",), [("bmc", "warn")]),
