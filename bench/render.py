@@ -3,7 +3,8 @@
     python bench/render.py
 
 One lab host answers over real SSH. Its saved facts become those of 1,024 nodes, each with its own names, serials,
-UUIDs, temperatures and power values. Each target is rendered several times; the median counts.
+UUIDs, addresses, GUIDs, clock, temperatures and power values: whatever surely differs on real nodes. Each target is
+rendered several times; the median counts.
 """
 
 import pathlib
@@ -39,12 +40,23 @@ def save_nodes(folder):
 
 
 def as_node(number, said):
+    """Return the facts of one more node: with its own value wherever those of two like nodes surely differ."""
     own = {
         r"gpu01": f"gpu{number:04d}",
         r"<serial>\d{6}": f"<serial>{100_000 + number}",
         r"GPU-[0-9a-f]{8}": f"GPU-{number:08x}",
         r"\d+ C</gpu_temp>": f"{28 + number % 9} C</gpu_temp>",
         r"\.\d\d W</instant_power_draw>": f".{number % 100:02d} W</instant_power_draw>",
+        r"boot_id\\u0000[0-9a-f]{8}": f"boot_id\\\\u0000{number:08x}",
+        r"uptime\\u0000\d+": f"uptime\\\\u0000{1_000_000 + number}",
+        r'(?<="[0-9]{10}\.)[0-9]{9}': f"{number * 9_000:09d}",  # the clock
+        r"(/dev/md0 +\d+ +)\d{9}": f"\\g<1>{332_000_000 + number}",  # df
+        r"a0:88:c2": f"a0:{number >> 8:02x}:{number & 255:02x}",  # MAC addresses
+        r"a088:[0-9a-f]{4}:": f"a088:{number:04x}:",  # GUIDs
+        r"fe00:[0-9a-f]{4}\b|(?<=0a63:)[0-9a-f]{4}": f"{number:04x}",  # GIDs
+        r"192\.0\.2\.2(.{,20}prefixlen..:)24": f"192.0.{number >> 8}.{number & 255}\\g<1>16",
+        r"S64G8\d{4}": f"S64G8{number:04d}",  # NVMe drives
+        r"\b4702382\b": f"{4_702_382 + number}",  # inodes of /proc
     }
     for pattern, text in own.items():
         said = re.sub(pattern, text, said)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.host.kernel_log import KernelLog, kernel_log
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.host.pci import NVIDIA, PciDevice, pci_devices, pci_vendors
 from gpuops.probes.host.pcie import PcieLink, pcie
 from gpuops.probes.host.session import Session, session
 from gpuops.probes.nvidia.driver import Driver, driver
-from gpuops.probes.nvidia.gpus import Gpu, all_gpus
+from gpuops.probes.nvidia.gpus import Gpu, all_gpus, part_at
 from gpuops.probes.nvidia.init_failures import InitFailure, Reason, init_failures, most_telling
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 from gpuops.probes.nvidia.presence import has_no_gpu
@@ -23,17 +24,19 @@ _REMEDIES: dict[Reason, str] = {
     "no-bar": "enable Above 4G Decoding and Resizable BAR in the BIOS; if that does not help, boot with pci=realloc",
     "power-cable": "switch the node off, and connect every power cable of the GPU; then look at its power supply",
 }
+_LOST = (79, 143)
+"""The Xids of a GPU that is off the bus, or could not be initialized."""
 _INSPECT = "read the NVRM lines of dmesg; power-cycle the node; if that does not help, reseat or replace the GPU"
 _INCLUDE = "find out why it was excluded; then remove it from NVreg_ExcludedGpus in /etc/modprobe.d, and reboot"
 
 
 @check(
-    needs=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures, past),
-    tolerates=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures, past),
+    needs=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures, kernel_log, past),
+    tolerates=(smi, gpu_functions, driver, pcie, pci_vendors, pci_devices, session, init_failures, kernel_log, past),
     uses=("gpu.count", "power.declared"),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
-    explains=("xid:143", "xid:79", "xid:init-failed"),
+    explains=("xid:143", "xid:154", "xid:79", "xid:init-failed"),
     catches="7 of 8 GPUs after a reboot: jobs fail to start, or start with fewer ranks",
     fix="power-cycle the node; if the GPU does not come back, reseat or replace it",
 )
@@ -46,6 +49,7 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
     devices: tuple[PciDevice, ...] | Unknown,
     here: Session | Unknown,
     failures: tuple[InitFailure, ...] | Unknown,
+    log: KernelLog | Unknown,
     record: Record | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown]:
@@ -53,7 +57,8 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
 
     The number is the profile's, else that of three nodes with the same board, processors and model of GPU. Without
     either, sources that agree prove nothing: a GPU can be gone from all of them. So the result is unknown, and a
-    failure if an earlier run of this machine saw more, or if the inventory declares the power cables of more.
+    failure if an earlier run of this machine saw more, or if the inventory declares the power cables of more. If the
+    kernel log says since boot that a GPU was lost which no source lists any more, that GPU is the one that is missing.
 
     A GPU that the kernel driver manages but nvidia-smi does not list is hidden if this session is in a container or in
     the cgroup of a job: the result is unknown. Otherwise the driver could not initialize it, and its log says why, or
@@ -80,7 +85,7 @@ def gpu_count(  # noqa: PLR0913, PLR0917 - each source of the number is one
     if _sees_all(here) and (dead := _none_works(seen, said, devices)):
         yield dead
         return
-    yield from _judge_number(seen, expected)
+    yield from _judge_number(seen, expected, _lost(log, said) - seen.gpus.keys())
     yield from _disagreements(seen)
     if not answer.error:
         yield from _unlisted(seen, here, said, frozenset() if isinstance(loaded, Unknown) else loaded.excluded)
@@ -157,10 +162,21 @@ class _Sources:
         return len(self.gpus) - len(self.foreign)
 
 
-def _judge_number(seen: _Sources, expected: _Expected) -> Iterator[Finding | Unknown]:
+def _lost(log: KernelLog | Unknown, said: tuple[InitFailure, ...]) -> set[str]:
+    """Return the addresses of the GPUs that the kernel log calls lost, or that the driver could not initialize."""
+    events = () if isinstance(log, Unknown) else log.xids
+    return {event.address for event in events if event.code in _LOST} | {f.address for f in said if f.address}
+
+
+def _judge_number(seen: _Sources, expected: _Expected, gone: set[str]) -> Iterator[Finding | Unknown]:
     found, error = len(seen.gpus), seen.answer.error
     if seen.gpus and found < expected.least:
-        yield expected.missed(found)
+        is_known = len(gone) <= expected.least - found
+        for address in sorted(gone) if is_known else ():
+            message = f"it is gone: {found} of {expected.least} GPUs are there"
+            yield Finding(message, expected="on the PCI bus", found="gone", part=part_at(address, {}))
+        if len(gone) != expected.least - found:
+            yield expected.missed(found)
     elif (error and seen.unlisted) or not seen.gpus:
         yield Unknown(error.text if error else "nothing lists a GPU")
     elif seen.count > expected.count > 0:

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from gpuops.document import Where, is_directory, read_bytes, regular
 from gpuops.errors import InputError
@@ -51,9 +51,8 @@ class Facts:
 
     def __getitem__(self, probe: Probe[T]) -> T | Unknown:
         """Return the value of ``probe``, or `Unknown`."""
-        if probe.name not in self.values:
-            return Unknown(f"{probe.name} was not collected")
-        return cast("T | Unknown", self.values[probe.name])
+        found: Any = self.values.get(probe.name, self)
+        return Unknown(f"{probe.name} was not collected") if found is self else found
 
     def only(self, probes: Iterable[Probe[Any]]) -> Facts:
         """Return the same facts with only the values of ``probes``."""
@@ -141,18 +140,26 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("exit", "limit_bytes"), int),
     **dict.fromkeys(("seconds", "timeout_seconds"), (int, float)),
     **dict.fromkeys(("timed_out", "truncated"), bool),
-    **dict.fromkeys(("words", "root_words", "globs", "paths"), list),
+    **dict.fromkeys(("words", "root_words", "globs", "paths"), tuple),
 }
 
 
 def _restored(node: str, saved: dict[str, Any]) -> Completed:
-    kind, question = _QUESTIONS[saved.pop("kind")], saved.pop("question")
-    for key, value in (*question.items(), *saved.items()):
+    kind, question = saved.pop("kind"), saved.pop("question")
+    fields = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in question.items())
+    for key, value in saved.items():
+        if not isinstance(value, _TYPES[key]):
+            _of_type(key, value, _TYPES[key])
+    return Completed(node, _question(kind, fields), **saved)
+
+
+@lru_cache(maxsize=1024)  # all nodes were asked the same
+def _question(kind: str, fields: tuple[tuple[str, Any], ...]) -> Question:
+    for key, value in fields:
         _of_type(key, value, _TYPES[key])
-    tuples: dict[str, Any] = {
-        k: tuple(_of_type(k, w, str) for w in v) if isinstance(v, list) else v for k, v in question.items()
-    }
-    return Completed(node, kind(**tuples), **saved)
+        for word in value if isinstance(value, tuple) else ():
+            _of_type(key, word, str)
+    return _QUESTIONS[kind](**dict(fields))
 
 
 def _of_type(key: str, value: Any, expected: type | tuple[type, ...]) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar, final
+from functools import cached_property, lru_cache
+from typing import Any, Generic, Literal, TypeVar, cast, final
 
 from gpuops.shell import Command, Completed, Question, Resources
 
@@ -60,7 +61,8 @@ class Probe(Generic[T]):
     """Named question to a node.
 
     ``parse`` turns the answer into a value or `Unknown`; it is pure and total. ``accepts`` are the exit codes that
-    count as an answer (None: all of them, if the tool's failure is itself the value).
+    count as an answer (None: all of them, if the tool's failure is itself the value). gpuops' own parsers read neither
+    the node's name nor the seconds of an answer, unless it is ``heavy``.
     """
 
     name: str
@@ -74,6 +76,21 @@ class Probe(Generic[T]):
         refusal = self._refusal(answer)
         if refusal is not None:
             return refusal
+        if len(answer.out) > _SHARED_LENGTH or answer.truncated or not self._is_shared:
+            return self.parsed(answer)
+        return cast("T | Unknown", _shared(self, answer.question, answer.exit, answer.out, answer.err))
+
+    def __hash__(self) -> int:
+        """Return the hash of the name: few probes have the same, and a question takes longer."""
+        return hash(self.name)
+
+    @cached_property
+    def _is_shared(self) -> bool:
+        """Return True if equal answers of two nodes surely have the same value; a user's parser may read the node."""
+        return self.cost != "heavy" and str(getattr(self.parse, "__module__", "")).startswith(_OWN)
+
+    def parsed(self, answer: Completed) -> T | Unknown:
+        """Return what ``parse`` makes of the answer, or `Unknown` if it raises."""
         head = answer.out[:60].replace("\n", " ")
         return or_unknown(lambda: self.parse(answer), f"{self.name} cannot be read", f"it starts with {head!r}")
 
@@ -89,6 +106,17 @@ class Probe(Generic[T]):
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
         return failure_of(answer)
+
+
+@lru_cache(maxsize=2048)
+def _shared(probe: Probe[Any], question: Question, status: int, out: str, err: str) -> object:
+    """Return the value of an answer. Nodes of one model give many equal answers, which are parsed once."""
+    return probe.parsed(Completed("", question, status, out, err))
+
+
+_OWN = f"{__package__}.probes."
+_SHARED_LENGTH = 1 << 14
+"""Characters of the longest answer that is kept; longer ones have values that differ from node to node."""
 
 
 def _no_answer(answer: Completed) -> Unknown:

@@ -271,10 +271,10 @@ class Network:
         """The words that run a command where their network is, apart from any host."""
         return ["nsenter", "--target", str(self.switch), "--net", "--uts", "--mount", "--pid", *map(str, command)]
 
-    def run(self, command, folder="/", host=None):
+    def run(self, command, folder="/", host=None, seconds=90):
         """Runs a command line on a host, or on another machine of their network; its output is one text."""
         line = f"cd {folder} && {command}"
-        words = ["timeout", "--kill-after=5", "90", *(["ssh", host, line] if host else ["bash", "-c", line])]
+        words = ["timeout", "--kill-after=5", str(seconds), *(["ssh", host, line] if host else ["bash", "-c", line])]
         return subprocess.run(
             self.words(*words),
             env=ENVIRONMENT,

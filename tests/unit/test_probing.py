@@ -1,8 +1,11 @@
+import ast
 import copy
+import pathlib
 import pickle
 
 import pytest
 
+import gpuops.probes
 from gpuops.probing import PartName, Probe, Unknown
 from gpuops.shell import Command, Completed, Files
 
@@ -73,3 +76,47 @@ def test_a_part_is_its_short_name_whatever_its_label():
 @pytest.mark.parametrize("copied", [copy.deepcopy(GPU5), pickle.loads(pickle.dumps(GPU5))])
 def test_a_part_keeps_its_label_in_another_process(copied):
     assert (copied, copied.label) == ("gpu5", GPU5.label)
+
+
+def counting(module, cost="cheap"):
+    """A probe whose parser, a function of that module, notes the node and the seconds of each answer."""
+    seen = []
+
+    def parse(answer):
+        seen.append((answer.node, answer.seconds))
+        return len(answer.out)
+
+    parse.__module__ = module
+    return Probe(f"counting-{module}-{cost}", SMI.question, parse, cost=cost), seen
+
+
+def read_from(node, probe, out="8", **more):
+    return probe.read(Completed(node, probe.question, 0, out, **more))
+
+
+def test_equal_answers_of_nodes_are_parsed_once():
+    probe, seen = counting("gpuops.probes.host.some")
+    assert [read_from(node, probe, seconds=second) for second, node in enumerate(("n1", "n2", "n3"))] == [1, 1, 1]
+    assert len(seen) == 1
+    assert [read_from("n1", probe, out="12"), read_from("n2", probe, err="warning")] == [2, 1]
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(("module", "cost"), [("gpuops.probes.host.some", "heavy"), ("own_check", "cheap")])
+def test_a_parser_that_may_read_the_node_or_the_seconds_gets_each_answer(module, cost):
+    probe, seen = counting(module, cost)
+    read_from("n1", probe, seconds=1.0)
+    read_from("n2", probe, seconds=2.0)
+    assert seen == [("n1", 1.0), ("n2", 2.0)]
+
+
+def test_our_own_parsers_read_neither_the_node_nor_the_seconds_of_an_answer():
+    """Except that of a burn-in, which is heavy."""
+    readers = {
+        path.stem
+        for path in pathlib.Path(gpuops.probes.__file__).parent.rglob("*.py")
+        for each in ast.walk(ast.parse(path.read_text()))
+        if isinstance(each, ast.Attribute) and each.attr in ("node", "seconds")
+        if isinstance(each.value, ast.Name) and each.value.id == "answer"
+    }
+    assert readers == {"burn_in"}

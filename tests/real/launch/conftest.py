@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import json
+import os
 import secrets
 import tempfile
 from pathlib import Path
@@ -94,22 +95,39 @@ def slurm_states(shell):
 def launch(lab, need):
     """Renders a target, starts it with its own command or another, and returns the plan and what every rank found."""
 
-    def start(target_name, layout="dp=2,pp=2,tp=2", *, shapes=SHAPES, needs=(), host=None, command=None):
+    def start(target_name, layout="dp=2,pp=2,tp=2", *, shapes=SHAPES, needs=(), **how):
         need(*needs)
-        target = find_target(target_name)
-        placement = place(parse_layout(layout), shapes)
-        folder = Path(tempfile.mkdtemp(prefix=f"{target_name}-", dir=lab.state))
-        found = folder / "found"
-        found.mkdir()
-        env = environment_of(placement, target.engine)
-        job = Job(str(HERE / "dist_check.py"), ("--plan", str(folder / "plan.json"), "--found", str(found)), env=env)
-        names = [node.name for node in placement.nodes]
-        own = {name: {own.name: own.value_by_node.get(name, own.value) for own in env} for name in names}
-        plan = {**placement.to_document(), "env": own}
-        (folder / "plan.json").write_text(json.dumps(plan))
-        write(render(target, placement, job), folder)
-        done = lab.run(command or start_command(target, placement, job), folder, host)
-        assert done.returncode == 0, done.stdout
-        return plan, {int(path.stem): json.loads(path.read_text()) for path in found.iterdir()}
+        return started_on(lab, target_name, place(parse_layout(layout), shapes), **how)
 
     return start
+
+
+def started_on(network, target_name, placement, *, host=None, command=None, seconds=90):
+    """Return the plan, and what every rank found, of a job that is started on the hosts of a network."""
+    target = find_target(target_name)
+    folder = Path(tempfile.mkdtemp(prefix=f"{target_name}-", dir=network.state))
+    found = folder / "found"
+    found.mkdir()
+    env = environment_of(placement, target.engine)
+    job = Job(str(HERE / "dist_check.py"), ("--plan", str(folder / "plan.json"), "--found", str(found)), env=env)
+    names = [node.name for node in placement.nodes]
+    own = {name: {own.name: own.value_by_node.get(name, own.value) for own in env} for name in names}
+    (folder / "plan.json").write_text(json.dumps(plan := {**placement.to_document(), "env": own}))
+    write(render(target, placement, job), folder)
+    done = network.run(command or start_command(target, placement, job), folder, host, seconds)
+    assert done.returncode == 0, done.stdout
+    return plan, {int(path.stem): json.loads(path.read_text()) for path in found.iterdir()}
+
+
+@pytest.fixture
+def launch_on_forty(start_network, need, node):
+    """Starts a target on forty hosts with a GPU each, and returns the plan and what every rank found."""
+    need("pdsh")
+    if importlib.util.find_spec("torch") is None or not os.environ.get("GPUOPS_ALL_INSTANTS"):
+        pytest.skip("optional: 40 ranks of torch need more than two cores; to run them: GPUOPS_ALL_INSTANTS=1")
+    addresses = {f"gpu{number:02}": f"10.78.0.{10 + number}" for number in range(40)}
+    network = start_network(addresses, shared=(HERE,))
+    config = network.state / "ssh_config"
+    config.write_text(config.read_text().replace("ConnectTimeout 5", "ConnectTimeout 60"))  # forty begin at once
+    placement = place(parse_layout("dp=40"), [node(name, 1, address) for name, address in addresses.items()])
+    return lambda target: started_on(network, target, placement, seconds=600)

@@ -1,8 +1,8 @@
 """Plays Kubernetes: starts the pods of a rendered manifest on hosts, one a host, as its operator and a kubelet would.
 
 pods.py MANIFEST HOST …. What a pod is told is read in the operators: training-operator 1.9 (pytorch/envvar.go,
-master.go), Trainer 2.3 (plugins/torch/torch.go), JobSet 0.12 with Kubernetes' indexed jobs, and mpi-operator 0.8
-(mpi_job_controller.go).
+master.go), Trainer 2.3 (plugins/torch/torch.go), JobSet 0.12 with Kubernetes' indexed jobs, Volcano at ed72c7c
+(plugins/env/env.go, plugins/svc/svc.go), and mpi-operator 0.8 (mpi_job_controller.go).
 """
 
 import re
@@ -62,6 +62,12 @@ def trainjob(spec, name, _container, rank):
     return torchrun(trainer["numNodes"], rank, trainer["numProcPerNode"], f"{name}-node-0-0.{name}", 29500)
 
 
+def volcano(spec, _name, _container, rank):
+    """What the job's plugin ``env`` tells."""
+    assert "env" in spec["plugins"]
+    return {"VC_TASK_INDEX": str(rank), "VK_TASK_INDEX": str(rank)}
+
+
 def mpi(spec, name, hosts):
     """The launcher's line, and the host file that the operator writes for it."""
     lines = [f"{name}-worker-{n}.{name}.{SERVICE} slots={spec['slotsPerWorker']}" for n in range(len(hosts))]
@@ -83,7 +89,7 @@ def main(manifest, *hosts):
     if says["kind"] == "MPIJob":
         lines = [["bash", "-c", mpi(spec, name, hosts)]]
     else:
-        told = {"JobSet": jobset, "PyTorchJob": pytorchjob, "TrainJob": trainjob}[says["kind"]]
+        told = {"JobSet": jobset, "PyTorchJob": pytorchjob, "TrainJob": trainjob, "Job": volcano}[says["kind"]]
         pods = [one for one in containers(spec) if "command" in one]
         pods += pods[-1:] * (len(hosts) - len(pods))
         lines = [

@@ -53,3 +53,11 @@ def test_pdsh_starts_forty_nodes_that_wait_for_each_other(need, folder):
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, "")
+
+
+def test_pdsh_starts_forty_hosts_whose_ranks_are_where_the_plan_says(launch_on_forty):
+    """With an OpenSSH server, a torchrun and a rank of torch on every host."""
+    plan, found = launch_on_forty("torchrun")
+    seats = [[seat[key] for key in ("rank", "node", "gpu")] for _, seat in sorted(found.items())]
+    assert seats == [[rank[key] for key in ("rank", "node", "gpu")] for rank in plan["ranks"]]
+    assert [seat["groups"]["dp"] for seat in found.values()] == [list(range(NODES))] * NODES

@@ -20,7 +20,7 @@ def _names(lab):
     hosts = lab.state / "hosts"
     before = hosts.read_text()
     mpi = (f"train-worker-{n}.train train-worker-{n}.train.default.svc" for n in range(len(HOSTS)))
-    torch = ("train-master-0 train-node-0-0.train", "")
+    torch = ("train-master-0 train-node-0-0.train train-node-0.train", "")
     lines = [f"{address} {a} {b}" for address, a, b in zip(HOSTS.values(), mpi, torch, strict=True)]
     hosts.write_text(before + "\n".join(lines) + "\n")
     yield
@@ -28,7 +28,7 @@ def _names(lab):
 
 
 @pytest.mark.usefixtures("_names")
-@pytest.mark.parametrize("target", ["jobset", "pytorchjob", "trainjob", "mpijob"])
+@pytest.mark.parametrize("target", ["jobset", "pytorchjob", "trainjob", "volcano", "mpijob"])
 def test_pods_are_the_nodes_of_the_plan(launch, target):
     words = [sys.executable, str(Path(__file__).with_name("pods.py")), f"{target}.yaml", *HOSTS]
     tools = ["mpirun.openmpi"] if target == "mpijob" else []

@@ -122,6 +122,16 @@ def test_a_rank_that_is_killed_while_all_reduce_is_the_cause(with_torch, start, 
     nothing_left()
 
 
+def test_ctrl_c_while_all_reduce_leaves_nothing(with_torch, start, nothing_left, tmp_path):
+    job = start("-c", readable(HERE / "reducing.py"), "0")
+    log = tmp_path / "logs" / "rank-40.log"
+    wait_for(job, lambda: log.exists() and "pid" in log.read_text(), 500)
+    job.send_signal(signal.SIGINT)
+    document = ended(job)
+    assert (document["conclusion"], document["failure"], document["left"]) == ("interrupted", None, {})
+    nothing_left()
+
+
 def wait_for(job, is_so, seconds):
     ends = time.monotonic() + seconds
     while not is_so():

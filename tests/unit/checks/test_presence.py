@@ -4,6 +4,7 @@ import pytest
 
 from gpuops.inventory import GpuCable, Power
 from gpuops.judging import SEVERITIES
+from gpuops.probes.host.kernel_log import Xid
 from gpuops.probes.host.session import Session
 from gpuops.probes.nvidia.driver import Driver
 from gpuops.probes.nvidia.init_failures import InitFailure
@@ -20,6 +21,17 @@ def only(verdict):
     return finding
 
 
+def without(machine, *indices):
+    """The machine after these GPUs have gone from every source."""
+    gone = {machine.values["gpus"][index].address for index in indices}
+    driver = machine.values["driver"]
+    return machine.seeing(*(gpu for gpu in machine.values["gpus"] if gpu.address not in gone)).but(
+        gpu_functions=tuple(f for f in machine.values["gpu_functions"] if f.address not in gone),
+        driver=replace(driver, gpu_addresses=tuple(a for a in driver.gpu_addresses if a not in gone)),
+        pcie={address: link for address, link in machine.values["pcie"].items() if address not in gone},
+    )
+
+
 class TestGpuCount:
     def test_all_agree(self, h100):
         assert h100.judge("gpu-count").status == "pass"
@@ -34,6 +46,23 @@ class TestGpuCount:
         finding = only(machine.judge("gpu-count"))
         assert (finding.expected, finding.found, finding.severity) == (8, 7, "isolate")
         assert "power-cycle" in finding.fix
+
+    def test_the_kernel_log_names_those_that_are_gone(self, h100):
+        lost, other = (h100.values["gpus"][index].address for index in (5, 6))
+        machine = without(h100, 5).with_log(Xid(lost, 79, "GPU has fallen off the bus.", 100.0))
+        finding = only(machine.judge("gpu-count"))
+        assert (finding.part, finding.severity) == (lost, "isolate")
+        assert machine.findings() == [("gpu-count", lost)], "the Xid is an effect"
+        assert "7 of 8 GPUs" in finding.message
+        silent = without(h100, 5, 6).with_log(Xid(lost, 79, "GPU has fallen off the bus.", 100.0))
+        assert {f.part for f in silent.judge("gpu-count").findings} == {lost, "node"}, "the log names one of two"
+        here = h100.with_log(Xid(lost, 79, "GPU has fallen off the bus.", 100.0))
+        assert here.judge("gpu-count").status == "pass", "it came back"
+        failed = without(h100, 5).but(init_failures=(InitFailure(lost, "RmInitAdapter failed!"),))
+        assert only(failed.judge("gpu-count")).part == lost
+        both = without(h100, 5).with_log(Xid(lost, 79, "", 1.0), Xid("0000:ff:00.0", 79, "", 1.0))
+        assert only(both.judge("gpu-count")).part == "node", "the log names more than are missing"
+        assert only(without(h100, 5).with_log(Xid(other, 79, "", 1.0)).judge("gpu-count")).part == "node"
 
     def test_one_that_no_driver_took_is_named(self, h100):
         gone = h100.values["gpus"][5].address

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpuops.probes.numbers import integer, number
 from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
@@ -78,7 +79,7 @@ def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
     root = f"/sys/class/infiniband/{device}"
     state, phys_state, rate, link_layer = (files.get(f"{root}/ports/{port}/{leaf}", "") for leaf in _PORT_LEAVES)
     firmware, hca_type, board_id, guid, target, physical = (files.get(f"{root}/{leaf}", "") for leaf in _DEVICE_LEAVES)
-    width = _WIDTH.search(rate)
+    lanes, lane_gbps = _lanes(rate)
     return IbPort(
         device=device,
         port=int(port),
@@ -92,9 +93,16 @@ def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
         guid=guid,
         board_id=board_id,
         is_virtual_function=bool(physical),
-        lanes=int(width[1]) if width else None,
-        lane_gbps=_LANE_GBPS.get(width[2]) if width else None,
+        lanes=lanes,
+        lane_gbps=lane_gbps,
     )
+
+
+@lru_cache(maxsize=64)  # ports have few different rates
+def _lanes(rate: str) -> tuple[int | None, float | None]:
+    """Return the lanes in a rate, and the Gbit/s of each."""
+    width = _WIDTH.search(rate)
+    return (int(width[1]), _LANE_GBPS.get(width[2])) if width else (None, None)
 
 
 def parse_ibstat(text: str) -> IbStat | Unknown:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from gpuops.probes.host.pci_paths import addresses_in
@@ -114,18 +115,24 @@ def _natural(name: str) -> str:
 
 
 def _path(name: str, target: str, files: Mapping[str, str]) -> NicPath:
-    """Pair the ports from the root port down: each link has two, and a switch is between its two links."""
-    up = addresses_in(target)[::-1]
-    ends = [_end(f"{_ROOT}/{name}/device{'/..' * level}", address, files) for level, address in enumerate(up)]
-    first = len(ends) % 2  # without a root port of its own, the device's link is inside the processor, or virtual
-    pairs = zip(ends[first::2], ends[first + 1 :: 2], strict=True)
+    up = tuple(addresses_in(target)[::-1])
+    levels = (f"{_ROOT}/{name}/device{'/..' * level}" for level in range(len(up)))
+    links = _links(up, tuple(files.get(f"{folder}/{leaf}") for folder in levels for leaf in _LEAVES))
     board = files.get(f"{_ROOT}/{name}/sys_image_guid", "").strip()
-    links = tuple(Link(lower, upper) for lower, upper in pairs)
     return NicPath(name, up[0] if up else "", board, links, up[1:], len(up) <= _BRIDGES + 1)
 
 
-def _end(folder: str, address: str, files: Mapping[str, str]) -> LinkEnd:
-    speed, width, max_speed, max_width = [files.get(f"{folder}/{leaf}") for leaf in _LEAVES]
+@lru_cache(maxsize=1024)  # like machines have the same links
+def _links(up: tuple[str, ...], texts: tuple[str | None, ...]) -> tuple[Link, ...]:
+    """Pair the ports from the root port down: each link has two, and a switch is between its two links."""
+    size = len(_LEAVES)
+    ends = [_end(address, *texts[size * level : size * (level + 1)]) for level, address in enumerate(up)]
+    first = len(ends) % 2  # without a root port of its own, the device's link is inside the processor, or virtual
+    return tuple(Link(lower, upper) for lower, upper in zip(ends[first::2], ends[first + 1 :: 2], strict=True))
+
+
+def _end(address: str, *texts: str | None) -> LinkEnd:
+    speed, width, max_speed, max_width = texts
     return LinkEnd(address, number(speed), _width(width), number(max_speed), _width(max_width))
 
 

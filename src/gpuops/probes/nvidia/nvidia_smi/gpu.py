@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Literal
 
 from gpuops.probing import PartName
@@ -124,6 +126,10 @@ class Gpu:
     faulty_fields: tuple[str, ...] = ()
     requires_reset: bool = False
 
+    def __reduce__(self) -> tuple[type[Gpu], tuple[object, ...]]:
+        """Pickle the values alone: by itself, a dataclass with slots takes three times as long."""
+        return Gpu, _values(self)
+
     @property
     def part(self) -> PartName:
         """Part of a finding: ``gpu5``, with its label."""
@@ -145,6 +151,9 @@ class Gpu:
         """Description that helps a person to find it: ``GPU 5 (0000:c3:00.0, serial 1654922000001)``."""
         serial = f", serial {self.serial}" if self.serial else ""
         return f"GPU {self.index} ({self.address}{serial})"
+
+
+_values: Callable[[Gpu], tuple[object, ...]] = attrgetter(*(each.name for each in fields(Gpu)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from gpuops.probes.nvidia.nvidia_smi.gpu import Gpu, Process, RemappedRows, canonical_address
@@ -27,12 +28,34 @@ _SILENT = {"", "N/A", "Not Supported", "Requested functionality has been depreca
 
 @dataclass
 class GpuRecord:
-    """One GPU: its address as printed, the text at each path, and the elements that occur several times."""
+    """One GPU: its address as printed, the text at each path, and the elements that occur several times.
+
+    ``values`` are those of `Gpu` that were read already, one part after the other (`values_of`).
+    """
 
     address: str
     fields: dict[str, str] = field(default_factory=dict)
     processes: list[dict[str, str]] = field(default_factory=list)
     mig_devices: int = 0
+    values: dict[str, Any] | None = None
+
+
+def joined(address: str, parts: Iterable[GpuRecord]) -> GpuRecord:
+    """Return the record of a GPU from those of its parts; raise `ValueError` if two of them have the same value."""
+    record, values, count = GpuRecord(address), dict[str, Any](), 0
+    for part in parts:
+        if part.fields:
+            record.fields.update(part.fields)
+        if part.values:
+            values.update(part.values)
+            count += len(part.values)
+        if part.processes or part.mig_devices:
+            record.processes += part.processes
+            record.mig_devices += part.mig_devices
+    if len(values) < count:
+        raise ValueError("a value in two parts, of which only the table knows the first")
+    record.values = values
+    return record
 
 
 def bare(text: str) -> str:
@@ -231,11 +254,49 @@ _ECC_KINDS = {
     "uncorrected": (*_SRAM_UNCORRECTED, "dram_uncorrectable", "double_bit/total"),
 }
 
-SECTIONS = sorted(
-    {path.partition("/")[0] for _, paths in _TABLE.values() for path in paths if "/" in path}
-    | {"clocks_event_reasons", "clocks_throttle_reasons", "ecc_errors", "remapped_rows", "processes", "mig_devices"}
-)
+_DERIVED = {
+    "clocks_event_reasons",
+    "clocks_throttle_reasons",
+    "ecc_errors",
+    "remapped_rows",
+    "processes",
+    "mig_devices",
+}
+"""Sections with values that are no single field."""
+SECTIONS = sorted({path.partition("/")[0] for _, paths in _TABLE.values() for path in paths if "/" in path} | _DERIVED)
 """Sections of a GPU's answer that `Gpu` needs."""
+
+
+_BY_PART: dict[str, list[tuple[str, Callable[[str], Any], list[str]]]] = {}
+"""The lines of the table by the section or leaf that they are read from."""
+for _name, (_read, _paths) in _TABLE.items():
+    for _tag, _own in groupby(_paths, lambda path: path.partition("/")[0]):
+        _BY_PART.setdefault(_tag, []).append((_name, _read, list(_own)))
+
+
+def values_of(record: GpuRecord, tag: str) -> dict[str, Any]:
+    """Return the values of `Gpu` in the record of one section or leaf, ``tag``, as far as it reports them."""
+    values = {name: _first(record.fields, paths, read) for name, read, paths in _BY_PART.get(tag, ())}
+    if tag in _DERIVED:  # of which each value has but one
+        values |= _derived(record)
+        if not record.mig_devices:
+            del values["mig_devices"]
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _derived(record: GpuRecord) -> dict[str, Any]:
+    """Return the values that are no single field."""
+    fields = record.fields
+    return {
+        "mig_devices": record.mig_devices,
+        "throttle_reasons": _throttle_reasons(fields),
+        "ecc_uncorrected_volatile": _ecc_errors(fields, "volatile", "uncorrected"),
+        "ecc_uncorrected_aggregate": _ecc_errors(fields, "aggregate", "uncorrected"),
+        "sram_uncorrected_aggregate": _ecc_errors(fields, "aggregate", "sram_uncorrected"),
+        "ecc_corrected_volatile": _ecc_errors(fields, "volatile", "corrected"),
+        "remapped_rows": _remapped_rows(fields),
+        "processes": _processes(record),
+    }
 
 
 def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
@@ -243,29 +304,17 @@ def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
     address = canonical_address(record.address)
     if address is None:
         return Unknown(f'GPU {index} of nvidia-smi has no PCI address: found "{record.address[:40]}"')
+    if record.values is not None:  # no part of it had a fault
+        return Gpu(index, address, **record.values)
     fields = record.fields
-    all_texts = "\n".join(fields.values())  # one search instead of one for each field: almost no GPU has a fault
-    is_faulty = any(word in all_texts for word in FAULTS)
-    faulty = tuple(path for path, text in fields.items() if bare(text) in FAULTS) if is_faulty else ()
-    texts = [(name, read, fields.get(paths[0]), paths) for name, (read, paths) in _TABLE.items()]
-    values = {name: None if text is None else read(text) for name, read, text, _ in texts}
-    for name, read, _, (_, *others) in texts:
-        if others and values[name] is None:
-            values[name] = _first(fields, others, read)
+    faulty = tuple(path for path, text in fields.items() if bare(text) in FAULTS)
     return Gpu(
         index=index,
         address=address,
-        mig_devices=record.mig_devices,
-        throttle_reasons=_throttle_reasons(fields),
-        ecc_uncorrected_volatile=_ecc_errors(fields, "volatile", "uncorrected"),
-        ecc_uncorrected_aggregate=_ecc_errors(fields, "aggregate", "uncorrected"),
-        sram_uncorrected_aggregate=_ecc_errors(fields, "aggregate", "sram_uncorrected"),
-        ecc_corrected_volatile=_ecc_errors(fields, "volatile", "corrected"),
-        remapped_rows=_remapped_rows(fields),
-        processes=_processes(record),
         faulty_fields=faulty,
         requires_reset=any(bare(fields[path]) == RESET_REQUIRED for path in faulty),
-        **values,
+        **_derived(record),
+        **{name: _first(fields, paths, read) for name, (read, paths) in _TABLE.items()},
     )
 
 

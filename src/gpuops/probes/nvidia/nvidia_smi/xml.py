@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from gpuops.probes.nvidia.nvidia_smi.answer import Answer, smi_of
 from gpuops.probes.nvidia.nvidia_smi.gpu import Smi
-from gpuops.probes.nvidia.nvidia_smi.record import FAULTS, SECTIONS, GpuRecord
+from gpuops.probes.nvidia.nvidia_smi.record import FAULTS, SECTIONS, GpuRecord, joined, values_of
 from gpuops.probing import Unknown
 
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
@@ -23,8 +23,12 @@ _LISTS = re.compile(rf"<({'|'.join(_LONG)})>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\
 """Long lists that `Gpu` does not need, 40 to 80 % of an answer; only removed if the list ends within its own GPU."""
 _UNREAD = re.compile(rf"\n\t\t<(?!(?:{'|'.join(SECTIONS)})>)(\w+)>(?:\n\t\t\t.*)*\n\t\t</\1>")
 """All sections that `Gpu` does not need, in nvidia-smi's indentation: those lists, and as much again."""
-_SECTIONS_KEPT = 1024
-_PARTS = re.compile(r"\n\t\t<(?!/)")
+_LEAVES = re.compile(r"<([A-Za-z_]\w*)>([ -%'-;=-\\^-~]*)</", re.ASCII)
+"""Most sections are a list of these; nvidia-smi's own parser of XML takes four times as long for them."""
+_END = "\n\t\t\0</"
+"""What stands before the end of a section while the text of a GPU is split where sections and leaves begin."""
+_WITH_ELEMENTS = ("processes", "mig_devices")
+_PARTS_KEPT = 2048
 
 
 @lru_cache(maxsize=1)  # what is around the XML and what is in it are read one after the other
@@ -64,7 +68,7 @@ def read_xml(text: str) -> Answer | Unknown:
 def _read_indented(body: str) -> Answer | None:
     """Return the answer if it is in nvidia-smi's own indentation and without a fault; None if any of it is otherwise.
 
-    The parts of GPUs are found by their indentation. A section that was read before is not read again: most of them are
+    The parts of GPUs are found by their indentation. A part that was read before is not read again: most of them are
     the same on all GPUs of one model.
     """
     head, *gpus = body.removesuffix(_CLOSING).split("\n\t<gpu id=")
@@ -81,36 +85,38 @@ def _read_indented(body: str) -> Answer | None:
 def _indented_gpu(text: str) -> GpuRecord:
     """Return the record of one GPU, from behind ``<gpu id=``; raise `ValueError` if it is not plain."""
     body = text.removesuffix("\n\t</gpu>")
-    first, *parts = _PARTS.split(body)
-    if body == text or "\n\t<" in body or not (first[:1] == '"' and first[-2:] == '">'):
+    first, *parts = body.replace("\n\t\t</", _END).split("\n\t\t<")
+    if body == text or "\n\t<" in body or "\0" in text or not (first[:1] == '"' and first[-2:] == '">'):
         raise ValueError("not a GPU in nvidia-smi's indentation")
-    record = GpuRecord(first[1:-2])
-    for part in parts:
-        if "\n" not in part:
-            tag, value = _leaf(part)
-            record.fields[tag] = value
-        elif (tag := part[: part.index(">")]) in _READ:
-            section = _section(part)
-            record.fields.update(section.fields)
-            record.processes += section.processes
-            record.mig_devices += section.mig_devices
-        elif not _is_unread(part, tag):
-            raise ValueError("a section in another indentation, or with a fault")
+    return joined(first[1:-2], list(map(_part, parts)))
+
+
+@lru_cache(maxsize=_PARTS_KEPT)
+def _part(text: str) -> GpuRecord:
+    """Return a record with what one leaf or section says, from behind its first ``<``."""
+    tag = text[: text.index(">")]
+    if "\n" not in text:
+        record = GpuRecord("", dict([_leaf(text)]))
+    elif tag in _READ:
+        record = _section(text)
+    elif _is_unread(text, tag):
+        return GpuRecord("")
+    else:
+        raise ValueError("a section in another indentation, or with a fault")
+    record.values = values_of(record, tag)
     return record
 
 
-@lru_cache(maxsize=_SECTIONS_KEPT)
 def _is_unread(part: str, tag: str) -> bool:
     """Return True for a section that has only deeper lines, and that nobody needs to read."""
     is_deeper = part.count("\n\t\t\t") == part.count("\n") - 1
-    return is_deeper and part.endswith(f"\n\t\t</{tag}>") and (tag in _LONG or not _has_fault(part))
+    return is_deeper and part.endswith(f"{_END}{tag}>") and (tag in _LONG or not _has_fault(part))
 
 
 def _has_fault(part: str) -> bool:
     return any(word in part for word in FAULTS)
 
 
-@lru_cache(maxsize=_SECTIONS_KEPT)
 def _leaf(part: str) -> tuple[str, str]:
     """Return the tag and the text of ``tag>text</tag>``; raise `ValueError` if it is not plain."""
     tag, _, rest = part.partition(">")
@@ -120,12 +126,19 @@ def _leaf(part: str) -> tuple[str, str]:
     return tag, value.replace("\t", "")
 
 
-@lru_cache(maxsize=_SECTIONS_KEPT)
 def _section(part: str) -> GpuRecord:
     """Return a record with what one section says, from behind its first ``<``."""
     if _has_fault(part):
         raise ValueError("a fault")
-    return _record(ET.fromstring(f"<gpu><{part}</gpu>".replace("\t", "")))  # noqa: S314 - no declarations in an element
+    tag, _, rest = part.partition(">")
+    leaves = _LEAVES.findall(rest) if tag not in _WITH_ELEMENTS else ()
+    lines = [f"\n\t\t\t<{name}>{text}</{name}>" for name, text in leaves]
+    if lines and "".join(lines) + f"{_END}{tag}>" == rest:
+        return GpuRecord("", {f"{tag}/{name}": text for name, text in leaves})
+    root = ET.fromstring(f"<gpu><{part}</gpu>".replace("\t", "").replace("\0", ""))  # noqa: S314 - no declarations in it
+    if len(root) != 1:
+        raise ValueError("another section in its indentation")
+    return _record(root)
 
 
 def _shortened(body: str) -> str:
