@@ -28,7 +28,7 @@ real: .venv/test.stamp ground      ## tests with real servers, networks and mach
 	$(BIN)/pytest tests/real/collective
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder tests/real --ignore tests/real/collective
 	$(BIN)/pytest -m root tests/lab tests/unit
-	$(BIN)/pytest -n 2 --dist loadfile -m long tests/unit
+	$(BIN)/pytest -n 2 --dist loadfile -m 'long or sampled' tests/unit
 	$(BIN)/pytest -n 2 --dist loadfile -m 'long or sampled' tests/lab tests/attacks tests/fuzz
 	$(BIN)/python tests/mutations/remove_guards.py --sample 4 --seed $$(date +%j)
 	$(BIN)/python tests/kills/kills.py provision facts state drain --no-lines --shots 8 --seed $$(date +%j)
