@@ -64,14 +64,15 @@ def _judge(state: str | Unknown, domain: ImexDomain | Unknown) -> Iterator[Findi
     if isinstance(domain, Unknown):
         yield domain
     elif domain.status != "UP":
-        waiting = [f"{name} {word}" for name, word in domain.state_by_node.items() if word != "READY"]
-        others = f": {', '.join(waiting[:4])}" if waiting else ""
+        waits_for = tuple(name for name, word in domain.state_by_node.items() if word != "READY")
+        others = ", ".join(f"{name} {domain.state_by_node[name]}" for name in waits_for[:4])
         yield Finding(
-            f"the IMEX domain is {domain.status}{others}",
+            f"the IMEX domain is {domain.status}{': ' if others else ''}{others}",
             expected="UP",
             found=domain.status,
             part="imex",
             severity="warn",
             code="domain",
-            fix=f"look at {_UNIT} on {', '.join(name.partition(' ')[0] for name in waiting[:4]) or 'the other nodes'}",
+            fix=f"look at {_UNIT} on {', '.join(waits_for[:4]) or 'the other nodes'}",
+            waits_for=waits_for,
         )

@@ -207,6 +207,30 @@ def test_an_xid_149_in_another_domain_explains_nothing():
     assert [f.host for v in folded for f in v.findings] == [NODES[0], *RACK[:3]]
 
 
+def waiting(nodes, *names):
+    message = "the IMEX domain is DEGRADED"
+    shown = on(nodes, "imex", message, "imex", "warn", "domain")
+    return [(node, replace(each, waits_for=names)) for node, each in shown]
+
+
+def test_nodes_that_only_wait_for_one_are_told_with_its_fault():
+    failed = on([RACK[3]], "imex", "nvidia-imex is enabled and not running: failed", "imex")
+    folded = fold_common(verdicts(*failed, *waiting(RACK[4:], RACK[3])), PLACES, CHECKS)
+    (only,) = [f for v in folded for f in v.findings]
+    assert (only.host, only.severity) == (RACK[3], "fail")
+    assert only.effects == ("imex: 12 other nodes wait for it (gpu[21-32])",)
+    assert {v.node for v in folded if v.status == "warn"} == set(RACK[4:])
+
+
+def test_nodes_that_also_wait_for_one_without_a_fault_keep_theirs():
+    failed = on([RACK[3]], "imex", "nvidia-imex is enabled and not running: failed", "imex")
+    for names in ((RACK[3], "gpu65"), ("10.0.0.3",), ()):
+        folded = fold_common(verdicts(*failed, *waiting(RACK[4:], *names)), PLACES, CHECKS)
+        found = [(f.scope, f.severity) for v in folded for f in v.findings]
+        assert ("node", "fail") in found
+        assert any(severity == "warn" for _, severity in found), names
+
+
 def test_a_rack_that_does_not_answer():
     (verdict,) = shared_silence(RACK, PLACES)
     assert told([verdict]) == [("rack", "rack:R1", 16, "reach")]

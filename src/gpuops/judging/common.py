@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
+from gpuops.inventory.names import node_set
 from gpuops.judging.check import Check
 from gpuops.judging.finding import Finding, SharedScope, Verdict, severity_rank
 from gpuops.probing import PartName
@@ -71,7 +72,7 @@ def fold_common(
     """
     verdicts = list(verdicts)
     shown = [_Shown(v.node, f) for v in verdicts for f in v.findings if v.node in places and _may_be_shared(f)]
-    spreads = list(_spreads(shown, places))
+    spreads = [*_spreads(shown, places), *_awaited(shown)]
     rest = _without(shown, spreads)
     by_sort = _grouped(rest, lambda each: (each.finding.check, each.finding.code)).values()
     shared = [cause for own in by_sort for cause in _causes(own, places, checks[own[0].finding.check], others)]
@@ -238,6 +239,17 @@ def _spread(root: _Shown, effects: Sequence[_Shown]) -> _Cause:
     effect = f"xid: Xid {codes} on {on} of this NVLink domain"
     finding = replace(root.finding, effects=(*root.finding.effects, effect), hosts=nodes if len(nodes) > 1 else ())
     return _Cause(finding, (root, *effects), root.finding)
+
+
+def _awaited(shown: Sequence[_Shown]) -> Iterator[_Cause]:
+    """Yield the fault of each node that others only wait for; a node that waits for one without a fault has its own."""
+    waiting = [each for each in shown if each.finding.waits_for]
+    own = {(each.finding.check, each.node): each for each in shown if not each.finding.waits_for}
+    explained = [each for each in waiting if all((each.finding.check, n) in own for n in each.finding.waits_for)]
+    for key, effects in _grouped(explained, lambda each: (each.finding.check, each.finding.waits_for[0])).items():
+        effect = f"{key[0]}: {len(effects)} other nodes wait for it ({node_set(each.node for each in effects)})"
+        finding = replace(own[key].finding, effects=(*own[key].finding.effects, effect))
+        yield _Cause(finding, (own[key], *effects), own[key].finding)
 
 
 def _gpus(shown: Iterable[_Shown]) -> set[tuple[str, str]]:

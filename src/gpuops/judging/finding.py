@@ -27,9 +27,9 @@ class Finding:
     ``part`` is the part at fault: ``driver``, ``node``, or a `PartName` with a label. ``severity`` and ``fix`` default
     to those of the check. ``code`` distinguishes the findings of one check (an Xid's number), so that another check can
     explain ``xid:79`` but not all of ``xid``. ``fault_of`` is ``user`` if a job or a person caused it, so that the node
-    is healthy. gpuops fills in ``check``, ``scope`` and ``host``; only a check that compares a group sets the host at
-    fault itself, or leaves it empty. A finding that many ``hosts`` share names no ``host``, and its ``scope`` is what
-    they have in common.
+    is healthy. ``waits_for`` are nodes that this one reports as not ready. gpuops fills in ``check``, ``scope`` and
+    ``host``; only a check that compares a group sets the host at fault itself, or leaves it empty. A finding that many
+    ``hosts`` share names no ``host``, and its ``scope`` is what they have in common.
     """
 
     message: str
@@ -47,6 +47,7 @@ class Finding:
     scope: Scope | SharedScope = "node"
     fault_of: Owner | None = None
     hosts: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
     subject: InitVar[str | None] = None
     label: InitVar[str | None] = None
 
