@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
 
@@ -10,6 +10,7 @@ _ROUNDING = 0.99
 """nvidia-smi prints 26.562 for 26.5625 GB/s: rates within one percent count as equal."""
 
 _FEWEST = 3
+_PAIR = 2
 _BRIDGE = "reseat or replace the NVLink bridge"
 _FIX_OF_ALL = (
     "look at the NVSwitches (lspci) and the log of nvidia-fabricmanager first; then reset all GPUs of the baseboard "
@@ -37,13 +38,14 @@ def nvlink_links(
 
     Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0). GPUs in MIG mode are not
     judged, because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG). If all GPUs of a baseboard
-    with NVSwitches lack links, that is one finding on the baseboard.
+    with NVSwitches lack links, that is one finding on the baseboard; if two cards lack as many, it is their bridge's.
     """
     links_by_gpu = {of.index: of for of in links}
     whole = [gpu for gpu in gpus if not gpu.mig_mode]
     if not whole:
         yield NotApplicable("every GPU is in MIG mode, which may switch NVLink off")
-    of_all = _lacking_everywhere(whole, links_by_gpu, profile)
+    up = [count for gpu in whole if (count := _links_up(links_by_gpu.get(gpu.index))) is not None]
+    of_all = _lacking_on_baseboard(whole, up, profile) or _lacking_on_bridge(whole, up, profile)
     if of_all:
         yield of_all
     for gpu in whole:
@@ -53,15 +55,32 @@ def nvlink_links(
             yield Unknown(f"nvidia-smi nvlink does not list {gpu.label}")
 
 
-def _lacking_everywhere(whole: list[Gpu], links_by_gpu: dict[int, GpuLinks], profile: Profile) -> Finding | None:
+def _links_up(of: GpuLinks | None) -> int | None:
+    """Return how many links are up; None if not all of them can be read."""
+    return None if of is None or of.unread else sum(bool(link.gb_per_s) for link in of.links)
+
+
+def _lacking_on_baseboard(whole: list[Gpu], up: list[int], profile: Profile) -> Finding | None:
     """Return the finding on the baseboard if all of its GPUs lack links: their NVSwitches or the fabric are broken."""
-    expected, listed = profile["nvlink.links"], [links_by_gpu.get(gpu.index) for gpu in whole]
-    up = [sum(bool(link.gb_per_s) for link in of.links) for of in listed if of and not of.unread]
+    expected = profile["nvlink.links"]
     if not profile.get("nvswitch") or len(up) < max(len(whole), _FEWEST) or max(up) >= expected:
         return None
     counts = f"{min(up)}" if min(up) == max(up) else f"{min(up)} to {max(up)}"
     message = f"{counts} of {expected} NVLinks are up on each of {len(up)} GPUs"
     return Finding(message, expected=expected, found=max(up), unit="links", fix=_FIX_OF_ALL, part="baseboard")
+
+
+def _lacking_on_bridge(whole: list[Gpu], up: list[int], profile: Profile) -> Finding | None:
+    """Return the finding on the bridge of two cards that lack as many links: those are two ends of the same."""
+    expected = profile["nvlink.links"]
+    is_bridge = len(up) == len(whole) == _PAIR and _hardware(whole[0], profile) == _BRIDGE
+    if not is_bridge or up[0] != up[1] or up[0] >= expected:
+        return None
+    names = " and ".join(f"GPU {gpu.index}" for gpu in whole)
+    message = f"{up[0]} of {expected} NVLinks are up between {names}"
+    fix = f"{_BRIDGE}; if it is well, reset both GPUs when idle"
+    part = PartName(whole[0].part, f"NVLink bridge of {names}")  # the first GPU's, so that it explains the topology's
+    return Finding(message, expected=expected, found=up[0], unit="links", fix=fix, part=part)
 
 
 def _judge(gpu: Gpu, of: GpuLinks, profile: Profile, *, is_counted: bool) -> Iterator[Finding | Unknown]:

@@ -88,6 +88,15 @@ class TestNvlinkLinks:
         )
         assert "down: 2" in only(h100.but(nvlink=partly).judge("nvlink-links")).message
 
+    def test_a_bridge_that_lacks_a_link_at_both_ends_is_one_finding(self, titan):
+        half = (*titan.values["nvlink"][0].links[:1], NvLink(1, None))
+        machine = titan.with_links_of(0, *half).with_links_of(1, *half)
+        finding = only(machine.with_pair(0, 1, "NV1").judge("nvlink-links"))
+        assert (finding.part, finding.part_label) == ("gpu0", "NVLink bridge of GPU 0 and GPU 1")
+        assert "bridge" in finding.fix
+        assert machine.with_pair(0, 1, "NV1").findings() == [("nvlink-links", "gpu0")], "topology is an effect"
+        assert only(titan.with_links_of(1, *half).judge("nvlink-links")).part == "gpu1"
+
     def test_without_a_profile_nothing_is_expected(self, titan):
         assert replace(titan, profile=type(titan.profile)("none")).judge("nvlink-links").status == "skipped"
 
