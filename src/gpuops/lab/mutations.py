@@ -44,8 +44,9 @@ def changed(node: Node, changes: Changes) -> Node:
 
 
 def _reset(gpu: Gpu) -> Gpu:
-    """Return a GPU after a reset: pending row remappings are done, and volatile counters restart."""
-    return replace(gpu, remap_pending=False, ecc_uncorrectable=0)
+    """Return a GPU after a reset: pending row remappings are done, volatile counters restart, aggregate ones stay."""
+    before = gpu.ecc_uncorrectable_before_reset + gpu.ecc_uncorrectable
+    return replace(gpu, remap_pending=False, ecc_uncorrectable=0, ecc_uncorrectable_before_reset=before)
 
 
 def _units(services: Mapping[str, Service], packages: Mapping[str, str]) -> dict[str, Service]:

@@ -99,6 +99,7 @@ class Gpu:
     reasons: frozenset[str] = frozenset({"gpu_idle"})
     thermal_slowdown_us: int = 0
     ecc_uncorrectable: int = 0
+    ecc_uncorrectable_before_reset: int = 0
     remapped_correctable: int = 0
     remapped_uncorrectable: int = 0
     remap_pending: bool = False

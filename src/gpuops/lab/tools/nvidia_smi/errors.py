@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuops.lab.model import Gpu, GpuModel
 from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, alike, section, yes
 
@@ -18,14 +20,14 @@ def ecc(gpu: Gpu, major: int) -> Entry:
     # Turing and drivers before 550 do not distinguish parity from SEC-DED
     fine = major >= 550 and gpu.model.architecture != "Turing"
     if not fine:
-        counts = _ecc_counts(gpu, (("sram_uncorrectable", "SRAM Uncorrectable"),))
+        volatile, aggregate = _ecc_counts(gpu, (("sram_uncorrectable", "SRAM Uncorrectable"),))
         return section(
             "ecc_errors",
             "ECC Errors",
-            section("volatile", "Volatile", *counts),
-            section("aggregate", "Aggregate", *counts),
+            section("volatile", "Volatile", *volatile),
+            section("aggregate", "Aggregate", *aggregate),
         )
-    counts = _ecc_counts(
+    volatile, aggregate = _ecc_counts(
         gpu,
         (
             ("sram_uncorrectable_parity", "SRAM Uncorrectable Parity"),
@@ -38,8 +40,8 @@ def ecc(gpu: Gpu, major: int) -> Entry:
     return section(
         "ecc_errors",
         "ECC Errors",
-        section("volatile", "Volatile", *counts),
-        section("aggregate", "Aggregate", *counts, exceeded),
+        section("volatile", "Volatile", *volatile),
+        section("aggregate", "Aggregate", *aggregate, exceeded),
         section(
             "aggregate_uncorrectable_sram_sources",
             "Aggregate Uncorrectable SRAM Sources",
@@ -51,14 +53,16 @@ def ecc(gpu: Gpu, major: int) -> Entry:
     )
 
 
-def _ecc_counts(gpu: Gpu, uncorrectable_sram: tuple[tuple[str, str], ...]) -> tuple[Entry, ...]:
-    zero = "0" if gpu.model.ecc else NOT_KNOWN
-    return (
-        Entry("sram_correctable", "SRAM Correctable", zero),
-        *alike(zero, uncorrectable_sram),
-        Entry("dram_correctable", "DRAM Correctable", zero),
-        Entry("dram_uncorrectable", "DRAM Uncorrectable", str(gpu.ecc_uncorrectable) if gpu.model.ecc else NOT_KNOWN),
-    )
+def _ecc_counts(gpu: Gpu, uncorrectable_sram: tuple[tuple[str, str], ...]) -> Iterator[tuple[Entry, ...]]:
+    """Yield the counts since the last reset, and those of the card's life."""
+    zero, since_reset = "0" if gpu.model.ecc else NOT_KNOWN, gpu.ecc_uncorrectable
+    for count in (since_reset, since_reset + gpu.ecc_uncorrectable_before_reset):
+        yield (
+            Entry("sram_correctable", "SRAM Correctable", zero),
+            *alike(zero, uncorrectable_sram),
+            Entry("dram_correctable", "DRAM Correctable", zero),
+            Entry("dram_uncorrectable", "DRAM Uncorrectable", str(count) if gpu.model.ecc else NOT_KNOWN),
+        )
 
 
 def retired(gpu: Gpu) -> Entry:
