@@ -90,6 +90,23 @@ def test_a_reset_is_asked_for_as_long_as_the_state_asks_or_is_not_known(h100, ev
     assert finding.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("registers", "times", "severity"),
+    [
+        ("0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0", 1, "warn"),
+        ("0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0", 2, "reset"),
+        ("0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0", 2, "warn"),
+        ("0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0", 3, "reset"),
+    ],
+)
+def test_a_link_that_fails_again_is_hardware_though_it_is_up_now(h100, registers, times, severity):
+    text = f"NVLink: fatal error detected on link 14({registers})"
+    events = [xid(74, text=text, seconds=100.0 * n) for n in range(times)]
+    (finding,) = h100.with_log(*events).judge("xid").findings
+    assert (finding.severity, finding.part) == (severity, "gpu2")
+    assert ("field diagnosis; if it comes back" in finding.fix) == (severity == "reset")
+
+
 @pytest.mark.parametrize("code", [48, 95])
 @pytest.mark.parametrize(
     ("state", "severity"),
