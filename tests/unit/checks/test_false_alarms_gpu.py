@@ -134,7 +134,11 @@ class TestF15AndS10:
     def test_f15_a_rack_is_managed_from_outside(self, h100, profile):
         machine = with_smi(h100, on_all(self.RACK), count=4, name="NVIDIA GB200")
         assert without_unit(replace(machine, profile=profile)).judge("fabric-manager").status == "pass"
-        failed = only(replace(machine, profile=profile).but(services={FABRIC_UNIT: FAILED}).judge("fabric-manager"))
+
+    @pytest.mark.parametrize("profile", [load("gb200-nvl72"), NO_PROFILE], ids=lambda p: p.name)
+    def test_s10_a_failed_unit_on_a_rack_fails(self, h100, profile):
+        machine = replace(with_smi(h100, on_all(self.RACK), count=4, name="NVIDIA GB200"), profile=profile)
+        failed = only(machine.but(services={FABRIC_UNIT: FAILED}).judge("fabric-manager"))
         assert (failed.part, failed.severity) == ("fabricmanager", "fail")
 
     def test_s10_a_failed_unit_on_a_baseboard_fails_though_its_gpus_are_ready(self, h100):

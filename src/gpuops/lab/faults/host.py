@@ -41,6 +41,12 @@ def _with_fabric_manager(node: Node) -> None:
         raise InputError(f"{node.machine} has no fabric manager")
 
 
+def _slurmd_failed(node: Node, _name: str, _value: str) -> Node:
+    if "slurmd" not in node.services:
+        raise InputError(f"{node.machine} has no slurmd")
+    return replace(node, services={**node.services, "slurmd": Service("failed", "failed", "enabled")})
+
+
 def _disk_full(node: Node, _name: str, _value: str) -> Node:
     disks = tuple(replace(d, used=0.96) if d.mount == "/" else d for d in node.disks)
     return replace(node, disks=disks)
@@ -136,6 +142,7 @@ FAULTS = (
     ),
     Fault("host", "fabricmanager-down", "the fabric manager failed", _fabricmanager_down, found_by=("fabric-manager",)),
     Fault("host", "sxid", "an SXid of its first NVSwitch in the kernel log", _sxid, takes="NUMBER", found_by=("sxid",)),
+    Fault("host", "slurmd-failed", "the scheduler's daemon failed", _slurmd_failed, found_by=("failed-services",)),
     Fault("host", "disk-full", "no space left on /", _disk_full, found_by=("disk-space",)),
     Fault("host", "cgroup", "a session can open only this many GPUs", _cgroup, takes="GPUS"),
     Fault("host", "busy", "a job uses all GPUs", _busy),
