@@ -12,7 +12,7 @@ from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.nvidia.driver import Driver, driver
 from gpuops.probes.nvidia.gpus import Gpu, gpus, known_gpus, part_at
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
-from gpuops.probes.nvidia.nvlink_xids import CODES, HARDWARE_FROM, decode_registers, link_of
+from gpuops.probes.nvidia.nvlink_xids import CODES, decode_registers, has_broken_link, link_of
 from gpuops.probes.nvidia.xid import ACTIONS, APPLICATION, RESEAT, Action, XidMeaning, meaning_of
 
 _Severity = Literal["info", "warn", "reset", "reboot", "isolate"]
@@ -149,10 +149,10 @@ def _entry(
     if events[-1].code == 74 and meaning.action == "monitor" and own_links and not _are_up(events, own_links):
         meaning = replace(meaning, action="reset", advice=meaning_of(74).advice)
     settled = _settled(events, meaning.action, gpu, own_links, log, answering)
-    if settled is _SETTLED[74] and (registers := decode_registers(events[-1].text)):
-        is_hardware = registers[1] in HARDWARE_FROM and meaning.action == "reset"  # it came back on the same link
-        advice = RESEAT if registers[1] == "reseat" else meaning.advice
-        settled = None if is_hardware else replace(settled, fix=advice)
+    if settled is _SETTLED[74] and has_broken_link(event.text for event in events):
+        settled = None
+    elif settled is _SETTLED[74] and (registers := decode_registers(events[-1].text)):
+        settled = replace(settled, fix=RESEAT if registers[1] == "reseat" else meaning.advice)
     return _Entry(events, meaning, gpu, settled)
 
 

@@ -107,6 +107,14 @@ def test_a_link_that_fails_again_is_hardware_though_it_is_up_now(h100, registers
     assert ("field diagnosis; if it comes back" in finding.fix) == (severity == "reset")
 
 
+def test_a_broken_link_counts_also_before_another_error(h100):
+    repeated = "NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)"
+    other = "NVLink: fatal error detected on link 2(0x100, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+    events = [xid(74, text=text, seconds=100.0 * n) for n, text in enumerate((repeated, repeated, other))]
+    (finding,) = h100.with_log(*events).judge("xid").findings
+    assert finding.severity == "reset"
+
+
 @pytest.mark.parametrize("code", [48, 95])
 @pytest.mark.parametrize(
     ("state", "severity"),

@@ -11,6 +11,7 @@ NVIDIA's WORKFLOW_NVLINK_ERR for the registers of Xid 74, as NVSentinel's design
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -237,7 +238,7 @@ _REGISTER_GRAVITY: tuple[RegisterVerdict, ...] = (
     "reseat",
     "reset",
 )
-HARDWARE_FROM: Mapping[RegisterVerdict, int] = {"parity": 3, "repeats": 2}
+_HARDWARE_FROM: Mapping[RegisterVerdict, int] = {"parity": 3, "repeats": 2}
 """From this many on one link, an error that may happen once is hardware. NVIDIA: more than twice, or repeatedly."""
 
 
@@ -262,3 +263,14 @@ def decode_registers(text: str) -> tuple[int, RegisterVerdict] | None:
     if not known or len(known) < len(verdicts):
         return None
     return int(match[1]), max(known, key=_REGISTER_GRAVITY.index)
+
+
+def is_hardware(verdict: RegisterVerdict, times: int) -> bool:
+    """Return True if a link that logged ``verdict`` so many ``times`` is broken, whatever it does now."""
+    return times >= _HARDWARE_FROM.get(verdict, times + 1)
+
+
+def has_broken_link(texts: Iterable[str]) -> bool:
+    """Return True if the Xids 74 of one GPU, of which these are the texts, show a link that is broken."""
+    counted = Counter(decode_registers(text) for text in texts)
+    return any(link and is_hardware(link[1], times) for link, times in counted.items())

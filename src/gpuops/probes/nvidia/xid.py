@@ -12,12 +12,12 @@ from typing import Literal
 
 from gpuops.probes.nvidia.nvlink_xids import (
     CODES,
-    HARDWARE_FROM,
     NvlinkError,
     RegisterVerdict,
     Verdict,
     decode_nvlink,
     decode_registers,
+    is_hardware,
 )
 
 Action = Literal["none", "monitor", "follow", "reset", "reboot", "isolate"]
@@ -183,6 +183,6 @@ def _nvlink_error(code: int, error: NvlinkError) -> XidMeaning:
 def _nvlink_registers(registers: tuple[int, RegisterVerdict], times: int) -> XidMeaning:
     link, verdict = registers
     action, advice = _REGISTERS[verdict]
-    if times >= HARDWARE_FROM.get(verdict, times + 1):
+    if is_hardware(verdict, times):
         action, advice = "reset", _HARDWARE
     return replace(XIDS[74], meaning=f"NVLink error, link {link}", action=action, advice=advice)
