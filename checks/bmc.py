@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
+from gpuops.judging.alike import unfed_supplies
 from gpuops.probes.host.bmc import (
-    NO_FEED,
     NO_INPUT,
     BmcEvent,
     BmcPresence,
@@ -122,13 +122,13 @@ def _supplies(sensors: Sequence[Sensor], *, are_all: bool) -> Iterator[Finding]:
     ]
     redundancy = next((s for s in sensors if any(word in s.reading for word in _NOT_REDUNDANT)), None)
     alone = redundancy is not None or (are_all and 2 * (len(present) - len(bad)) <= len(present))
-    tail = f"; {redundancy.name}: {redundancy.reading}" if redundancy else ""
+    lost = f"{redundancy.name}: {redundancy.reading}" if redundancy else ""
     unfed = _unfed(list(bad.values()))
     if unfed:
-        yield _feed(unfed, tail, fails=alone)
+        yield unfed_supplies((s.name for s in unfed), unfed[0].reading, "Presence detected", lost, fails=alone)
     for sensor in (each for each in (*bad.values(), *absent) if each not in unfed):
         what = sensor.reading.replace("Presence detected, ", "") or "absent, while others of its kind are present"
-        message = f"power supply {sensor.name}: {what}{tail}"
+        message = f"power supply {sensor.name}: {what}{'; ' if lost else ''}{lost}"
         fails = redundancy is not None or (alone and sensor.name in bad)
         told = _finding(sensor, message, "Presence detected", "supply", fails=fails)
         yield replace(told, fix=NO_INPUT) if "AC lost" in sensor.reading else told
@@ -144,19 +144,6 @@ def _unfed(bad: Sequence[Sensor]) -> list[Sensor]:
     """Return the supplies that have lost nothing but their input, if there are several: they share a feed."""
     unfed = [sensor for sensor in bad if not any(word in sensor.reading for word in _FAILED)]
     return unfed if len(unfed) > 1 else []
-
-
-def _feed(unfed: Sequence[Sensor], tail: str, *, fails: bool) -> Finding:
-    names = ", ".join(sensor.name for sensor in unfed)
-    return Finding(
-        f"{len(unfed)} power supplies have no input: {names}{tail}",
-        expected="Presence detected",
-        found=unfed[0].reading,
-        fix=NO_FEED,
-        part=PartName("power feed", f"power feed of {names}"),
-        severity=None if fails else "warn",
-        code="supply",
-    )
 
 
 def _fans(sensors: Sequence[Sensor]) -> Iterator[Finding]:

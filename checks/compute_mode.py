@@ -19,7 +19,8 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def compute_mode(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Prohibited fails. An exclusive mode warns if GPUs of the node differ; otherwise it is a choice.
 
-    If all GPUs have the same mode, that is one finding on the node.
+    A mode that all GPUs share is one finding on the node.
+
     A GPU in MIG mode without an instance takes no job, so it fails if other GPUs of the node are not in MIG mode. A
     pending change of the MIG mode warns. Source: NVIDIA nvidia-smi manual page, Compute Mode ("Prohibited" means no
     contexts are allowed; "Exclusive Process" means one context per device, as MPS wants it); NVIDIA Multi-Instance GPU

@@ -17,9 +17,7 @@ _UNIT = "nvidia-fabricmanager"
 _FEWEST = 3
 """GPUs that do not join the fabric alike have a common cause; a choice."""
 _RACK = "inspect the NVLink switches of the rack and the fabric manager that runs on them; its nodes do not run one"
-_OWN_IN_RACK = (
-    f"see journalctl -u {_UNIT}; the fabric manager of a rack runs on its switches, so disable the unit if it does here"
-)
+_OWN_IN_RACK = f"see journalctl -u {_UNIT}; disable it if the rack's own fabric manager runs on its NVLink switches"
 _REJOIN_ALL = (
     "see the log of the fabric manager, then reset all GPUs together; if it stays, have the baseboard inspected"
 )
@@ -54,8 +52,8 @@ def fabric_manager(
     another state. What all GPUs of a node report alike is one finding on the node.
 
     If the node has no systemd unit for the fabric manager, it may run in a container or on the hypervisor. Then the
-    state that the GPUs report decides, as on an NVL72 rack, which is managed from outside its nodes. A
-    unit that has failed there is a finding all the same.
+    state that the GPUs report decides, as on an NVL72 rack, which is managed from outside its nodes. A unit that has
+    failed there is a finding, too.
     """
     listed = () if isinstance(gpus, Unknown) else gpus
     in_fabric = tuple(gpu for gpu in listed if gpu.fabric_state)

@@ -1,8 +1,10 @@
 """The PCIe link of every GPU has its full width, and its full generation under load."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from gpuops import Finding, Profile, Unknown, check
+from gpuops.judging.alike import judge_alike
 from gpuops.probes.host.pcie import PcieLink, pcie
 from gpuops.probes.host.system import System, system
 from gpuops.probes.nvidia.gpus import Gpu, gpus
@@ -12,6 +14,8 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 _BUSY = (None, "P1", "P2")
 """Performance states in which a GPU that is used keeps its link at full speed."""
+_FIX_OF_ONE = "set the slot to its full PCIe generation in the BIOS; reseat the GPU and its riser"
+_FIX_OF_ALL = "set the slots to their full PCIe generation in the BIOS; see what board and risers support"
 
 
 @check(
@@ -41,7 +45,8 @@ def pcie_link(
         if guest is None:
             yield Unknown("cannot judge the PCIe generation: it is unknown whether this is a virtual machine")
     if guest is False:
-        yield from _judge_generations(gpus, {} if isinstance(links, Unknown) else links, profile["pcie.generation"])
+        known = {} if isinstance(links, Unknown) else links
+        yield from judge_alike(gpus, partial(_judge_generation, links=known, expected=profile["pcie.generation"]))
 
 
 def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
@@ -57,18 +62,16 @@ def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Fin
         yield Finding(message, expected=expected, found=width, unit="lanes", fix=fix, part=gpu.part)
 
 
-def _judge_generations(gpus: tuple[Gpu, ...], links: dict[str, PcieLink], expected: int) -> Iterator[Finding | Unknown]:
-    """Yield the GPUs with a lower generation; one finding on the node if all of them have the same."""
-    generations = [_generation(gpu, links.get(gpu.address)) for gpu in gpus]
-    lowest = generations[0] if generations else None
-    if len(gpus) > 1 and lowest is not None and lowest < expected and set(generations) == {lowest}:
-        yield _too_low(lowest, expected, f" on all {len(gpus)} GPUs", "node")
-        return
-    for gpu, generation in zip(gpus, generations, strict=True):
-        if generation is None:
-            yield Unknown(f"the PCIe generation of {gpu.label} is not reported")
-        elif generation < expected:
-            yield _too_low(generation, expected, "", gpu.part)
+def _judge_generation(
+    gpu: Gpu, selection: str, *, links: dict[str, PcieLink], expected: int
+) -> Iterator[Finding | Unknown]:
+    generation = _generation(gpu, links.get(gpu.address))
+    if generation is None:
+        yield Unknown(f"the PCIe generation of {gpu.label} is not reported")
+    elif generation < expected:
+        message = f"PCIe generation {generation}, expected {expected}"
+        fix = _FIX_OF_ONE if selection else _FIX_OF_ALL
+        yield Finding(message, expected=expected, found=generation, unit="generation", fix=fix, part=gpu.part)
 
 
 def _generation(gpu: Gpu, link: PcieLink | None) -> int | None:
@@ -79,11 +82,3 @@ def _generation(gpu: Gpu, link: PcieLink | None) -> int | None:
     reachable = [gpu.pcie_generation_max, _GENERATIONS.get(link.max_speed_gt_per_s or 0) if link else None]
     judged = [g for g in (*reachable, gpu.pcie_generation if at_work else None) if g is not None]
     return min(judged, default=None)
-
-
-def _too_low(generation: int, expected: int, where: str, part: str) -> Finding:
-    fix = "set the slot to its full PCIe generation in the BIOS; reseat the GPU and its riser"
-    if where:
-        fix = "set the slots to their full PCIe generation in the BIOS; see what board and risers support"
-    message = f"PCIe generation {generation}{where}, expected {expected}"
-    return Finding(message, expected=expected, found=generation, unit="generation", fix=fix, part=part)

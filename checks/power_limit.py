@@ -19,9 +19,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 def power_limit(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
     """A limit that is lower by more than half a watt, for rounding, fails; a higher limit is the owner's choice.
 
-    If all GPUs of the node have the same limit, that is one finding on the node.
-
-    Source of the values: the card's data sheet, in the profile.
+    A limit that all GPUs share is one finding on the node. Source of the values: the card's data sheet, in the profile.
     """
     expected = profile["power.limit_watts"]
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
-from gpuops.probes.host.bmc import NO_FEED, NO_INPUT, booted_at, event_severity, kind_of
+from gpuops.judging.alike import unfed_supplies
+from gpuops.probes.host.bmc import NO_INPUT, booted_at, event_severity, kind_of
 from gpuops.probes.host.clock import Clock, clock
 from gpuops.probes.host.redfish import (
     HardwarePart,
@@ -93,11 +94,14 @@ def _bad(report: RedfishReport, present: Sequence[HardwarePart]) -> Iterator[Fin
     is_short = 2 * len(good) <= len(present)
     if unfed:
         lost = next((group for part in unfed for group in _groups(report, part) if _is_lost(group, good)), None)
-        yield _feed(unfed, lost, fails=lost is not None or (is_short and any(map(_is_dead, unfed))))
+        fails = lost is not None or (is_short and any(map(_is_dead, unfed)))
+        yield unfed_supplies((p.name for p in unfed), unfed[0].line_input, "Normal", _told(lost), fails=fails)
     for part in (part for part in present if _fault(part) and part not in unfed):
         lost = next((group for group in _groups(report, part) if _is_lost(group, good)), None)
         fails = lost is not None or (_is_dead(part) and is_short)
-        yield _finding(part, f"power supply {part.name}: {_fault(part)}{_tail(lost)}", fails=fails)
+        yield _finding(
+            part, f"power supply {part.name}: {_fault(part)}{'; ' if lost else ''}{_told(lost)}", fails=fails
+        )
 
 
 def _unfed(present: Sequence[HardwarePart]) -> list[HardwarePart]:
@@ -106,23 +110,8 @@ def _unfed(present: Sequence[HardwarePart]) -> list[HardwarePart]:
     return unfed if len({part.name for part in unfed}) > 1 else []
 
 
-def _tail(lost: RedundancyGroup | None) -> str:
-    return f"; {lost.name} is lost" if lost else ""
-
-
-def _feed(unfed: Sequence[HardwarePart], lost: RedundancyGroup | None, *, fails: bool) -> Finding:
-    """Return the finding on what feeds several supplies that have no input."""
-    each = dict.fromkeys(part.name for part in unfed)
-    names = ", ".join(each)
-    return Finding(
-        f"{len(each)} power supplies have no input: {names}{_tail(lost)}",
-        expected="Normal",
-        found=unfed[0].line_input,
-        fix=NO_FEED,
-        part=PartName("power feed", f"power feed of {names}"),
-        severity=None if fails else "warn",
-        code="supply",
-    )
+def _told(lost: RedundancyGroup | None) -> str:
+    return f"{lost.name} is lost" if lost else ""
 
 
 def _absent(report: RedfishReport, supplies: Sequence[HardwarePart], kinds: set[str]) -> Iterator[Finding]:

@@ -16,8 +16,8 @@ from gpuops.transport.connections import Connections
 
 CI = os.environ.get("GPUOPS_CI") == "1"
 DAY = os.environ.get("GPUOPS_A_THIRD", "")
-"""The day of the year, on a machine that is too slow for all tests in an hour: every third file of the long ones runs,
-the others on the next two days."""
+"""The day of the year, if there is no time for all long and sampled tests: every third file of them runs, the others on
+the next two days."""
 hypothesis.settings.register_profile(
     "gpuops",
     deadline=None,  # a busy machine is not a fault

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from gpuops.document import Where, is_directory, read_bytes, regular
 from gpuops.errors import InputError
@@ -51,8 +51,9 @@ class Facts:
 
     def __getitem__(self, probe: Probe[T]) -> T | Unknown:
         """Return the value of ``probe``, or `Unknown`."""
-        found: Any = self.values.get(probe.name, self)
-        return Unknown(f"{probe.name} was not collected") if found is self else found
+        if probe.name not in self.values:
+            return Unknown(f"{probe.name} was not collected")
+        return cast("T | Unknown", self.values[probe.name])
 
     def only(self, probes: Iterable[Probe[Any]]) -> Facts:
         """Return the same facts with only the values of ``probes``."""

@@ -1,4 +1,4 @@
-"""What all GPUs of a node share, such as a setting, has one cause: it is one finding on the node."""
+"""What parts of a node share has one cause, and is one finding: a setting of all GPUs, the feed of power supplies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 from gpuops.inventory.names import node_set
 from gpuops.judging.finding import Finding
 from gpuops.probes.nvidia.nvidia_smi import Gpu
-from gpuops.probing import Unknown
+from gpuops.probing import PartName, Unknown
 
 T = TypeVar("T")
 _FEWEST = 2
@@ -48,3 +48,21 @@ def _on_node(
     for each in judgements:
         if isinstance(each, Finding) and _key(each) in shared:
             yield replace(each, message=f"{each.message}, on {on}", part="node")
+
+
+def unfed_supplies(names: Iterable[str], found: str, expected: str, lost: str, *, fails: bool) -> Finding:
+    """Return the finding on the feed of the supplies ``names``, whose input is ``found``.
+
+    ``lost`` is what the BMC says of their redundancy, empty if nothing. Unless it ``fails``, it is a warning.
+    """
+    each = list(dict.fromkeys(names))
+    listed = ", ".join(each)
+    return Finding(
+        f"{len(each)} power supplies have no input: {listed}{'; ' if lost else ''}{lost}",
+        expected=expected,
+        found=found,
+        fix="look at what feeds these supplies together first: the PDU, its breaker, the cords; then at the supplies",
+        part=PartName("power feed", f"power feed of {listed}"),
+        severity=None if fails else "warn",
+        code="supply",
+    )

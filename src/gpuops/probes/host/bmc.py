@@ -26,8 +26,6 @@ _SECONDS = 60.0
 _ACCEPTED = frozenset({0, 1})  # ipmitool exits with 1 if one of its requests failed, and lists what it did get
 NO_INPUT = "look at the power cord, the outlet and the feed first; if they are well, have the power supply replaced"
 """What to do about a power supply without input, whichever way the BMC reports it."""
-NO_FEED = "look at what feeds these supplies together first: the PDU, its breaker, the cords; then at the supplies"
-"""What to do if several supplies of a node have no input."""
 
 T = TypeVar("T")
 
