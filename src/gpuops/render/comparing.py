@@ -111,11 +111,15 @@ def _shell(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
 
 
 def _python(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
-    """Compare Python by its syntax tree, as it is printed line by line; keywords and keys have no order."""
+    """Compare Python by its syntax tree, as it is printed line by line.
+
+    Keywords and keys have no order, but for dictionaries whose order the file itself uses, such as the axes of a mesh.
+    """
     texts = []
     for file in (rendered, found):
         try:
-            texts.append(ast.unparse(_Ordered().visit(ast.parse(file.text))))
+            tree = ast.parse(file.text)
+            texts.append(ast.unparse(_Ordered(_sequences(tree)).visit(tree)))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
             yield FileDifference(file.path, f": not Python: {error}")
             return
@@ -130,8 +134,27 @@ def _encoding(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
         yield FileDifference(found.path, f": its encoding is {other[1]}, but gpuops writes UTF-8")
 
 
+def _sequences(tree: ast.AST) -> set[str]:
+    """Return the names of the dictionaries of which a file makes sequences: ``tuple(AXES)``."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"tuple", "list"}:
+            names |= {each.id for each in node.args if isinstance(each, ast.Name)}
+    return names
+
+
 class _Ordered(ast.NodeTransformer):
-    """Sorts the keywords of calls and the keys of dictionaries, unless they contain others (``**``)."""
+    """Sorts the keywords of calls and the keys of dictionaries, unless they contain others (``**``).
+
+    Dictionaries with the names ``sequences`` keep the order of their keys.
+    """
+
+    def __init__(self, sequences: set[str]) -> None:
+        self._sequences = sequences
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+        return node if names & self._sequences else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

@@ -201,6 +201,28 @@ def test_a_hash_in_quotes_is_no_comment():
     assert one("run.sh", 'echo "$A" # b\n', 'echo "$A" # c\n') == []
 
 
+@pytest.mark.parametrize(("name", "layout"), [("fsdp2", "dp=8,tp=2,zero=3"), ("torch-pipeline", "dp=8,pp=2,chunks=8")])
+def test_the_axes_of_a_mesh_have_an_order(name, layout):
+    target = targets()[name]
+    placement = place(
+        parse_layout(layout, target.orders[0] if target.orders else "tp-cp-ep-dp-pp"), [node("n1", ""), node("n2", "")]
+    )
+    files = launch_for(target, placement, Job("train.py", (), env=environment_of(placement, target.engine))).files
+    (file,) = [each for each in files if "AXES = {" in each.text]
+    head, axes, rest = re.split(r"(?<=AXES = \{\n)((?:    \"\w+\": \d+,\n)+)", file.text)
+    for order in itertools.permutations(axes.splitlines(keepends=True)):
+        text = head + "".join(order) + rest
+        told = list(differences(file, replace(file, text=text)))
+        assert any(each.is_checked for each in told) == (text != file.text), text
+
+
+def test_keys_that_nobody_reads_in_order_have_none():
+    text = "A = {'x': 1, 'y': 2}\nrun(**A)\nB = {'x': 1, 'y': 2}\nprint(tuple(B))\n"
+    file = Rendered("run.py", 0o644, text)
+    assert not list(differences(file, replace(file, text=text.replace("A = {'x': 1, 'y': 2}", "A = {'y': 2, 'x': 1}"))))
+    assert list(differences(file, replace(file, text=text.replace("B = {'x': 1, 'y': 2}", "B = {'y': 2, 'x': 1}"))))
+
+
 def test_keys_and_hosts_in_ssh_config_have_no_order_and_no_case():
     text = "Host a\n  HostName 10.0.0.1\n  Port 22\nHost b\n  Port 23\n"
     assert one("ssh_config", text, "# mine\nHost a\n  port 22\n  hostname=10.0.0.1\n\nHost b\n  Port 23\n") == []
