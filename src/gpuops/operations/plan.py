@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from gpuops.errors import InputError, LayoutError
@@ -50,7 +51,7 @@ def plan(work: Workspace, request: PlanRequest) -> LayoutPlan:
         work.note(f"planned with --framework {training.framework}, to which {strategy.name} belongs")
     limits = strategy.limits_on(cluster.nodes) if strategy else {}
     found, nothing = _searched(model, cluster, training, limits, request)
-    job = (model, cluster, asked)
+    job = (model, cluster, replace(asked, framework=training.framework))
     compared = [_conditions(*job, text) for text in request.why_not]
     compared += [_conditions(*job, request.against)] if request.against else []
     return LayoutPlan(

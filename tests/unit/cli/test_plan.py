@@ -183,6 +183,15 @@ def test_sizes_that_no_model_has_are_one_sentence_at_once(tmp_path, sizes, says)
     assert says in refused("--model", "large.json", "--cluster", "1xhgx-h100")
 
 
+@pytest.mark.parametrize("strategy", ["FSDP2", "HSDP", "MiCS", "ZeRO-Offload"])
+def test_layouts_are_compared_with_the_framework_of_the_strategy(strategy):
+    words = ("--cluster", "2xhgx-h100", "--strategy", strategy)
+    first = document(*words)["layouts"][0]
+    own = document(*words, "--against", first["layout"])
+    assert own["compared"][0]["estimate"]["step_seconds"] == first["step_seconds"]
+    assert own["compared"][0]["why"] == ""
+
+
 def test_a_strategy_narrows_the_search():
     for each in document("--cluster", "4xhgx-h100", "--strategy", "fsdp")["layouts"]:
         layout = parse_layout(each["layout"])

@@ -547,6 +547,7 @@ def test_fairscales_gradients_are_sharded_without_a_buffer_that_keeps_them():
         ("megatron-lm", "dp=16,zero=3,offload=nvme", "only to CPU memory"),
         ("megatron-deepspeed", "dp=4,tp=2,cp=2", "Ulysses"),
         ("accelerate-ddp", "dp=8,tp=2", "only data parallelism"),
+        ("deepspeed", "dp=16,ep=4,zero=3", "ZeRO 2 at most"),
         ("accelerate-ddp", "dp=16,zero=2", "shards nothing"),
         ("accelerate-fsdp", "dp=8,pp=2,zero=3", "neither pipeline"),
         ("accelerate-fsdp", "dp=16,zero=1", "accelerate-ddp shards nothing"),
