@@ -106,7 +106,7 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
     launcher = words[1] if words[:1] == ["-m"] and len(words) > 1 else name
     if launcher in _LAUNCHERS:
         raise TemplateError(f"{launcher}: the launch target starts the ranks itself; name only the script: -- train.py")
-    if not words or name in _SHELLS or name.endswith((".sh", ".bash")):
+    if not name or name in _SHELLS or name.endswith((".sh", ".bash")):
         raise TemplateError(
             f"{shlex.join(command)} starts no Python script, as launch targets do; name one: -- train.py,"
             " or start it with gpuops launch --layout"

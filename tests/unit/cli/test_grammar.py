@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.program import run_gpuops
 
 from gpuops.cli import _SECTIONS, program
-from gpuops.cli._common.asking import confirmed
+from gpuops.cli._common.asking import MayBeEmpty, confirmed
 from gpuops.errors import GpuopsError
 
 GPUOPS = [sys.executable, "-m", "gpuops"]
@@ -123,6 +123,18 @@ def test_command_on_nodes_has_the_common_options(path):
     assert path in ("gpuops render", "gpuops bundle") or {"--format", "-o", "--output"} <= options
     assert "--fanout" not in command.get_help(COMMANDS[path])
     assert path == "gpuops launch" or re.search("PATTERN", " ".join(command.collect_usage_pieces(COMMANDS[path])))
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_an_empty_value_of_any_option_is_refused(path):
+    """As that of a variable of the shell that is unset."""
+    words = path.split()[1:]
+    for param in COMMANDS[path].command.params:
+        if isinstance(param, click.Option) and not (param.is_flag or param.count or isinstance(param, MayBeEmpty)):
+            rest = ["x"] * (param.nargs - 1)
+            done = CliRunner().invoke(program, [*words, param.opts[0], "", *rest], standalone_mode=False)
+            assert isinstance(done.exception, click.BadParameter), (param.opts, done.output)
+            assert "it is empty; is a variable of your shell unset?" in done.exception.format_message()
 
 
 def test_pattern_and_limit_both_select(gpuops):

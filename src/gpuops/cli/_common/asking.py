@@ -66,10 +66,17 @@ def age_of(ctx: click.Context, param: object, text: str) -> float:
     return 0.0 if ctx.meta.get(_FRESH) else seconds_of(ctx, param, text)
 
 
+class MayBeEmpty(click.Option):
+    """An option whose empty value takes back what the job's launch directory records."""
+
+
+EMPTY = "it is empty; is a variable of your shell unset?"
+
+
 def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
     """Return ``text``; `click.BadParameter` if it is empty, as an unset variable of a shell is: it would mean all."""
     if text is not None and not text.strip():
-        raise click.BadParameter("it is empty; is a variable of your shell unset?")
+        raise click.BadParameter(EMPTY)
     return text
 
 
@@ -249,10 +256,10 @@ meets = _adding(*_MEETING)
 describes_job = _adding(
     click.option("--name", metavar="NAME", default="train", show_default=True, help="Name of the job."),
     *_MEETING,
-    click.option("--queue", metavar="NAME", default="", help="Queue or partition of the scheduler."),
-    click.option("--time", "time_seconds", callback=time_limit_of, metavar="TIME", default="",
+    click.option("--queue", cls=MayBeEmpty, metavar="NAME", default="", help="Queue or partition of the scheduler."),
+    click.option("--time", "time_seconds", cls=MayBeEmpty, callback=time_limit_of, metavar="TIME", default="",
         help="Time limit of the job, such as 24h or 24:00:00 (default: that of the queue)."),
-    click.option("--image", metavar="IMAGE", default="", help="The job's container image."),
+    click.option("--image", cls=MayBeEmpty, metavar="IMAGE", default="", help="The job's container image."),
     click.option("--mount", "mounts", metavar="SOURCE:TARGET", multiple=True,
         help="Mount a directory of the nodes in the container; repeatable."),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._common.asking import unexpected
+from gpuops.cli._common.asking import EMPTY, MayBeEmpty, unexpected
 from gpuops.errors import format_count
 from gpuops.reasons import EXIT_MEANINGS
 
@@ -63,10 +63,22 @@ class Command(click.Command):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes_of(self).items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, but propose one pattern if there are more words than arguments."""
+        """Parse as click does, but refuse empty values, and propose one pattern if there are too many words."""
+        if not ctx.resilient_parsing:
+            self._refuse_empty(ctx, args)
         is_strict, ctx.allow_extra_args = not (ctx.allow_extra_args or ctx.resilient_parsing), True
         extra = super().parse_args(ctx, args)
         return ctx.fail(unexpected(ctx, extra)) if extra and is_strict else extra
+
+    def _refuse_empty(self, ctx: click.Context, args: list[str]) -> None:
+        """Raise `click.BadParameter` for an empty value of an option that has no use for one."""
+        parser = self.make_parser(ctx)
+        parser.ignore_unknown_options = True
+        given, _, _ = parser.parse_args(list(args))
+        for param in (each for each in self.get_params(ctx) if not isinstance(each, (MayBeEmpty, click.Argument))):
+            value = given.get(param.name or "")
+            if "" in (value if isinstance(value, (list, tuple)) else [value]):
+                raise click.BadParameter(EMPTY, ctx, param)
 
 
 class WithWords(Command):
