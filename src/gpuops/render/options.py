@@ -127,7 +127,7 @@ class OptionWords:
 
 
 def read_words(words: Sequence[str]) -> OptionWords:
-    """Return a command of ``words``, quoted as `gpuops.render.shell_lines.spelled_words` does.
+    """Return a command of ``words``, quoted as `gpuops.render.shell_words.spelled_words` does.
 
     The options of launchers have no order, but for equal ones.
     """

@@ -12,7 +12,8 @@ from dataclasses import replace
 from gpuops.render.directives import Directive, read_directives
 from gpuops.render.line_differences import FileDifference, Line, apart, line_differences, short, with_sorted
 from gpuops.render.options import read_words
-from gpuops.render.shell_lines import interpreter, shell_lines, spelled_words
+from gpuops.render.shell_lines import interpreter, shell_lines
+from gpuops.render.shell_words import spelled_words
 
 _EXPORT = re.compile("export ")
 
