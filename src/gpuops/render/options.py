@@ -21,11 +21,17 @@ _EXACT_PROGRAMS = re.compile(
 
 @dataclass(frozen=True)
 class Style:
-    """How a program reads options: how many ``values`` follow by name, its ``short`` names, and whether _ is -."""
+    """How a program reads options: how many ``values`` follow by name, its ``short`` names, and whether _ is -.
+
+    ``decisive`` options decide where ranks run and how many there are. ``names`` are all names of a program that takes
+    the start of one for it.
+    """
 
     values: Mapping[str, int]
     short: Mapping[str, str] = field(default_factory=dict)
     has_dashes: bool = False
+    decisive: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
     def first(self, words: Sequence[str]) -> tuple[tuple[str, ...], int]:
         """Return the option at the start of ``words``, its long name with its values, and how many words it takes."""
@@ -115,10 +121,14 @@ _LAUNCHERS: tuple[tuple[tuple[str, ...], Style], ...] = (
 
 @dataclass(frozen=True)
 class OptionWords:
-    """A command: its ``parts`` as they must be, and as a program with argparse or Hydra reads them (``loose``)."""
+    """A command: its ``parts`` as they must be, and as a program with argparse or Hydra reads them (``loose``).
+
+    ``decides`` are the options of launchers that decide where ranks run and how many there are.
+    """
 
     parts: tuple[str, ...]
     loose: tuple[str, ...]
+    decides: tuple[str, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -131,15 +141,17 @@ def read_words(words: Sequence[str]) -> OptionWords:
 
     The options of launchers have no order, but for equal ones.
     """
-    parts, rest, starts = list[str](), list(words), False
+    parts, rest, starts, decides = list[str](), list(words), False, list[str]()
     while launcher := _first_launcher(rest):
         at, style = launcher
         groups, end = _leading(rest[at:], style)
         parts += [*rest[:at], *_sorted(groups)]
+        decides += [group[0] for group in groups if group[0] in style.decisive]
         rest, starts = rest[at + end :], True
     before, arguments, behind = _program(rest, starts=starts)
+    loose = _sorted(argument_groups(arguments))
     return OptionWords(
-        (*parts, *before, *arguments, *behind), (*parts, *before, *_sorted(argument_groups(arguments)), *behind)
+        (*parts, *before, *arguments, *behind), (*parts, *before, *loose, *behind), tuple(decides)
     )
 
 
