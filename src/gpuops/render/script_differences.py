@@ -44,16 +44,17 @@ def _first_lines(path: str, wanted: str, there: str) -> Iterator[FileDifference]
 
 def _directives(path: str, wanted: Iterable[Directive], there: Iterable[Directive]) -> Iterator[FileDifference]:
     """Yield what differs in the options of a job; their order means nothing, unless one repeats."""
-    by_name = defaultdict[tuple[str, str], tuple[list[Directive], list[Directive]]](lambda: ([], []))
+    by_name = defaultdict[tuple[str, ...], tuple[list[Directive], list[Directive]]](lambda: ([], []))
     for side, directives in enumerate((wanted, there)):
         for each in directives:
-            by_name[each.system, each.name][side].append(each)
+            by_name[each.system, each.name, each.key][side].append(each)
     for own, found in by_name.values():
         for want, each in itertools.zip_longest(own, found):
             if each is None:
                 yield FileDifference(path, f": {short(str(want))} is missing")
             elif want is None:
-                yield FileDifference(path, f":{each.number}: {short(str(each))} was added", is_checked=bool(own))
+                is_mistake = bool(own) or each.is_decisive
+                yield FileDifference(path, f":{each.number}: {short(str(each))} was added", is_checked=is_mistake)
             elif want.value != each.value:
                 is_, should_be = apart(str(each), str(want))
                 yield FileDifference(path, f":{each.number}: found {is_}, but gpuops renders {should_be}")

@@ -83,7 +83,9 @@ def _statements(text: str) -> list[Statement]:
 
 
 def _split(words: Sequence[str]) -> list[list[str]]:
-    """Split at ``;``; the last part may be empty."""
+    """Split at ``;``, unless the line has a block; the last part may be empty."""
+    if any(depth > 0 for depth in _depths(words)):
+        return [[*words]]
     parts = [list[str]()]
     for word in words:
         if word == ";":

@@ -19,6 +19,7 @@ _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])\}")
 """An expansion that means the same without its braces."""
 _GLOB = re.compile(r"[*?\[{}~]")
 _NAMED = re.compile(r"[\w.-]+=(?=[^\n]*\Z)", re.ASCII)
+_TESTS = frozenset({"!", "]", "]]"})
 _CLOSING = {"(": ")", "{": "}"}
 
 
@@ -167,5 +168,7 @@ def _apart(texts: list[str], following: str) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     """Return a text in quotes if it needs them; what is before an = stays in front, as in NAME=VALUE."""
+    if text in _TESTS:
+        return text
     name = _NAMED.match(text)
     return f"{name[0]}{shlex.quote(text[name.end() :])}" if name and text[name.end() :] else shlex.quote(text)
