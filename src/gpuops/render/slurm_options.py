@@ -8,16 +8,16 @@ from __future__ import annotations
 _BOTH = (
     "account acctg-freq autocomplete bb bbf begin chdir cluster cluster-constraint clusters comment"
     " consolidate-segments constraint container container-env container-id container-image container-mount-home"
-    " container-mounts container-name container-remap-root container-save container-workdir container-writable context contiguous"
-    " core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution error"
-    " exclude exclusive export extra extra-node-info gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task"
-    " gres gres-flags help hint hold input job-name licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu"
-    " mem-per-gpu mincpus network nice no-container-mount-home no-kill nodefile nodelist nodes ntasks ntasks-per-core"
-    " ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres oom-kill-step open-mode output overcommit"
-    " oversubscribe parsable partition power prefer priority profile propagate qos quiet reboot reservation resources"
-    " resv-ports runtime segment signal sockets-per-node spread-job spread-segments stepmgr switches tasks-per-node"
-    " test-only thread-spec threads-per-core time time-min tmp tres-bind tres-per-task usage use-min-nodes verbose"
-    " version wckey x11"
+    " container-mounts container-name container-remap-root container-save container-workdir container-writable"
+    " context contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot"
+    " dependency distribution error exclude exclusive export extra extra-node-info gpu-bind gpu-freq gpus"
+    " gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold input job-name licenses mail-type"
+    " mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network nice no-container-mount-home"
+    " no-kill nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket"
+    " ntasks-per-tres oom-kill-step open-mode output overcommit oversubscribe parsable partition power prefer"
+    " priority profile propagate qos quiet reboot reservation resources resv-ports runtime segment signal"
+    " sockets-per-node spread-job spread-segments stepmgr switches tasks-per-node test-only thread-spec"
+    " threads-per-core time time-min tmp tres-bind tres-per-task usage use-min-nodes verbose version wckey x11"
 )
 _SBATCH = (
     "array batch export-file external get-user-env gid ignore-pbs kill-on-invalid-dep no-requeue requeue uid wait"
@@ -39,15 +39,15 @@ _FLAGS = frozenset(
 )
 """Options without a value, or with one only behind an =."""
 _SHORT = (
-    "-A account -b begin -B extra-node-info -c cpus-per-task -C constraint -d dependency -D chdir -e error -F nodefile"
-    " -G gpus -h help -H hold -i input -J job-name -k no-kill -L licenses -m distribution -M clusters -n ntasks"
-    " -N nodes -o output -O overcommit -p partition -q qos -Q quiet -s oversubscribe -S core-spec -t time -v verbose"
-    " -V version -w nodelist -x exclude"
+    "-A account -b begin -B extra-node-info -c cpus-per-task -C constraint -d dependency -D chdir -e error -F"
+    " nodefile -G gpus -h help -H hold -i input -J job-name -k no-kill -L licenses -m distribution -M clusters -n"
+    " ntasks -N nodes -o output -O overcommit -p partition -q qos -Q quiet -s oversubscribe -S core-spec -t time"
+    " -v verbose -V version -w nodelist -x exclude"
 )
 _DECISIVE = (
-    "array batch distribution exclude gpus gpus-per-node gpus-per-socket gpus-per-task gres het-group hold multi-prog"
-    " nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres"
-    " relative tasks-per-node test-only"
+    "array batch distribution exclude gpus gpus-per-node gpus-per-socket gpus-per-task gres het-group hold"
+    " multi-prog nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket"
+    " ntasks-per-tres relative tasks-per-node test-only"
 )
 
 
