@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuops.collective.sharp import SharpComparison
     from gpuops.collective.sweep import SweepResult
     from gpuops.errors import (
+        AbandonedError,
         AuthenticationError,
         BecomeError,
         CancelledError,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     from gpuops.version import __version__
 
 __all__ = [
+    "AbandonedError",
     "Activity",
     "AdmitRequest",
     "Answers",
@@ -236,6 +238,7 @@ _HOMES = {
     "Activity": "events",
     "AdmitRequest": "requests",
     "Answers": "results.answers",
+    "AbandonedError": "errors",
     "AuthenticationError": "errors",
     "BecomeError": "errors",
     "Bmc": "inventory",

@@ -127,6 +127,12 @@ class NodeError(GpuopsError):
         return type(self), (self.node, self.what, self.kind)
 
 
+class AbandonedError(NodeError):
+    """The run's own time was up before the node answered, which says nothing about the node."""
+
+    usual_kind: ClassVar[UnreachableKind] = "timeout"
+
+
 class ConnectError(NodeError):
     """Failed connection: no SSH server answered at the node's address."""
 

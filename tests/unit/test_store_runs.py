@@ -220,9 +220,35 @@ def test_another_code_is_new_on_nodes_that_shared_one(runs):
 
 
 def test_nodes_that_can_no_longer_be_assessed_are_named_once(runs):
-    dead = Visit("unknown", "connection refused")
+    dead = Visit("unknown", "connection refused", checks={"reach": "fail"})
     told = [runs.save(record(k, n1=v, n2=dead))[1].no_longer_assessed for k, v in enumerate([visit(), dead, dead])]
     assert told == [("n2",), ("n1",), ()]
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "between"),
+    [
+        ("interrupted", Visit("unknown", "interrupted before it answered")),
+        ("interrupted", Visit("unknown", "connection refused", checks={"reach": "fail"})),
+        ("interrupted", visit(finding())),
+        ("incomplete", Visit("unknown", "no answer within the run's 1 s")),
+    ],
+)
+def test_a_run_that_was_cut_short_is_no_baseline(runs, conclusion, between):
+    dead = Visit("unknown", "connection refused", checks={"reach": "fail"})
+    runs.save(record(n1=visit()))
+    runs.save(replace(record(1, n1=between), conclusion=conclusion))
+    _, changes = runs.save(record(2, n1=dead))
+    _, again = runs.save(record(3, n1=dead))
+    assert (changes.since.number, changes.no_longer_assessed) == (1, ("n1",))
+    assert again.no_longer_assessed == ()
+
+
+def test_what_an_interrupted_run_found_is_new_in_the_next(runs):
+    runs.save(record(n1=visit()))
+    runs.save(replace(record(1, n1=visit(finding())), conclusion="interrupted"))
+    _, changes = runs.save(record(2, n1=visit(finding())))
+    assert parts_of(changes) == {"new": ["n1:gpu3"]}
 
 
 def test_since_is_the_latest_run_of_these_nodes(runs):

@@ -139,6 +139,11 @@ class KeptFinding:
     gone_at: dt.datetime | None = None
 
 
+def is_judged(status: str, checks: Mapping[str, str]) -> bool:
+    """Return True if a run looked at a node: it judged it, or found that it does not answer."""
+    return status in JUDGED or any(result.removeprefix(SHARED) in JUDGED for result in checks.values())
+
+
 def is_gone(finding: KeptFinding, visits: Mapping[str, Visit], fleet_checks: Collection[str] = ()) -> bool:
     """Return True if the ``visits``, which no longer have the finding, looked for it on all of its nodes.
 

@@ -23,6 +23,7 @@ from gpuops.store.records import (
     SeenPart,
     Visit,
     is_gone,
+    is_judged,
     sort_changes,
 )
 
@@ -80,12 +81,17 @@ class Runs(KeptRuns):
         return sort_changes(found, before, run, numbers, visits, self.last_results())
 
     def _previous(self, node: str, verb: str) -> tuple[int, str]:
-        """Return the latest run of ``verb`` that saw ``node``, and the node's status then; 0 if there is none."""
+        """Return the latest run of ``verb`` that looked at ``node``, and the node's status then; 0 if there is none.
+
+        A run that was interrupted, or whose own time was up before the node answered, says nothing about the node.
+        """
         query = (
-            "SELECT record, status FROM visits JOIN records ON number = record"
-            " WHERE node = ? AND verb = ? ORDER BY record DESC LIMIT 1"
+            "SELECT record, status, checks FROM visits JOIN records ON number = record"
+            " WHERE node = ? AND verb = ? AND conclusion != 'interrupted' ORDER BY record DESC LIMIT 100"
         )
-        run, status = self._database.execute(query, (node, verb)).fetchone() or (0, "")
+        visits = self._database.execute(query, (node, verb))
+        looked = ((run, status) for run, status, checks in visits if is_judged(status, self._text(checks)))
+        run, status = next(looked, (0, ""))
         return int(run), str(status)
 
     def _insert(self, record: RunRecord) -> int:

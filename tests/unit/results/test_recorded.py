@@ -9,13 +9,14 @@ from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.collective.preflight.launch_command import read_command
+from gpuops.errors import AbandonedError, CancelledError, NodeError
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured, Sentence
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.judging import Finding, Verdict
 from gpuops.judging.common import Place, shared_silence
 from gpuops.profile import NO_PROFILE
-from gpuops.reasons import Excluded, Objection
+from gpuops.reasons import Excluded, Objection, excluded_by
 from gpuops.results.health import Run, build
 from gpuops.results.life import NodeOnboarding, Onboarding
 from gpuops.results.recorded import record
@@ -100,6 +101,19 @@ def test_a_measurement_that_leaves_a_node_open_does_not_clear_it(blame, result):
     kept = record(Measurement(Evidence(fabric, measured), blame, "nccl"), RUN, {})
     assert kept.nodes["gpu001"].checks == {"all-reduce-bandwidth": result}
     assert kept.nodes["gpu000"].checks == {"all-reduce-bandwidth": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (NodeError("n1", "connection refused", "refused"), {"reach": "fail"}),
+        (AbandonedError("n1", "no answer within the run's 1 s"), {}),
+        (CancelledError("interrupted before it answered"), {}),
+    ],
+)
+def test_a_run_that_had_no_time_for_a_node_did_not_look_at_it(error, result):
+    kept = record(build(ASKED, {"n1": excluded_by("n1", error)}, []), RUN, {})
+    assert kept.nodes["n1"].checks == result
 
 
 def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():
