@@ -155,6 +155,51 @@ def nodes_of(findings):
     return [each.key.node or each.nodes for each in findings]
 
 
+def in_rack(*nodes, of=("n1", "n2", "n3", "n4")):
+    """Return a run of nodes that share a finding of their rack, each with a card of its own."""
+    on = {name: visit() for name in of}
+    for name in nodes:
+        on[name] = replace(visit(result="shared fail"), shared=(finding(name, "ib-ports", "gpu3"),))
+    fleet = (finding(FLEET, "ib-ports", "rack:r1", nodes=nodes),) if nodes else ()
+    return {"fleet": fleet, **on}
+
+
+def test_a_finding_of_a_rack_is_told_once_and_kept_on_each_card(runs):
+    runs.save(record(**in_rack()))
+    _, first = runs.save(record(1, **in_rack("n1", "n2", "n3")))
+    _, second = runs.save(record(2, **in_rack("n1", "n2", "n3")))
+    _, one_less = runs.save(record(3, **in_rack("n2", "n3")))
+    _, over = runs.save(record(4, **in_rack()))
+    assert [parts_of(each) for each in (first, second, one_less, over)] == [
+        {"new": [":rack:r1"]},
+        {"continuing": [":rack:r1"]},
+        {"continuing": [":rack:r1"], "gone": ["n1:gpu3"]},
+        {"gone": [":rack:r1"]},
+    ]
+    assert [(f.key.node, f.first_run, f.gone_run, f.times) for f in runs.findings()] == [
+        ("n1", 2, 4, 2),
+        ("n2", 2, 5, 3),
+        ("n3", 2, 5, 3),
+        ("", 2, 5, 3),
+    ]
+    assert runs.run(2).findings == 1
+
+
+def test_a_card_that_shared_a_finding_and_has_it_alone_continues(runs):
+    runs.save(record(**in_rack("n1", "n2", "n3")))
+    alone = visit(finding("n1", "ib-ports", "gpu3"))
+    _, changes = runs.save(record(1, n1=alone, n2=visit(), n3=visit()))
+    assert parts_of(changes) == {"continuing": ["n1:gpu3"], "gone": [":rack:r1"]}
+    _, unseen = runs.save(record(2, **{name: visit(checks=()) for name in ("n1", "n2", "n3")}))
+    assert parts_of(unseen) == {"unseen": ["n1:gpu3"]}
+
+
+def test_a_finding_of_a_rack_that_was_not_looked_for_is_told_once(runs):
+    runs.save(record(**in_rack("n1", "n2", "n3")))
+    _, changes = runs.save(record(1, **{name: visit(checks=()) for name in ("n1", "n2", "n3")}))
+    assert parts_of(changes) == {"unseen": [":rack:r1"]}
+
+
 def test_a_node_that_joins_a_finding_of_the_fleet_is_new(runs):
     runs.save(record(**shared_by("n1", "n2", "n3")))
     _, same = runs.save(record(1, **shared_by("n1", "n2", "n3")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -52,6 +52,8 @@ class SeenPart:
 class Visit:
     """One node in one run. ``checks`` has the result of each check, and ``why`` the reason if the node was not judged.
 
+    ``shared`` are findings of its own that are reported as part of one of the fleet, which several nodes share.
+
     ``figures`` are numbers by name, such as ``gpu3.temperature_celsius``; ``boot`` identifies the boot in which its
     counters began. ``shape`` is what a placement needs to know, as plain data.
     """
@@ -64,6 +66,7 @@ class Visit:
     parts: tuple[SeenPart, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     shape: Mapping[str, Any] | None = None
+    shared: tuple[SeenFinding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,12 +178,21 @@ def sort_changes(
     """
 
     def results(node: str, check: str) -> tuple[str, str]:
+        if node == FLEET:
+            return "", ""
         return last_result(node, check, before[node]), visits[node].checks.get(check, "")
 
     now = {finding.key: finding for finding in findings if finding.number in seen and _is_on(finding, before)}
     was = {finding.key: finding for finding in findings if _was_open(finding, before)}
-    ended = [finding for key, finding in was.items() if key not in now]
-    has_passed = {finding.key: finding.gone_run is not None and finding.gone_run <= after for finding in ended}
+    missing = [finding for key, finding in was.items() if key not in now]
+    has_passed = {finding.key: finding.gone_run is not None and finding.gone_run <= after for finding in missing}
+    alike = [finding for finding in missing if finding.key.node == FLEET]
+    ended = [
+        finding
+        for finding in missing
+        if not _is_part_of(finding, now.values(), results(finding.key.node, finding.key.check)[1])
+        and not _is_part_of(finding, (f for f in alike if has_passed[f.key] == has_passed[finding.key]))
+    ]
     split = [_split(finding, was, before, results) for finding in now.values()]
     return {
         "new": tuple(new for new, _ in split if new),
@@ -188,6 +200,16 @@ def sort_changes(
         "gone": tuple(finding for finding in ended if has_passed[finding.key]),
         "unseen": tuple(finding for finding in ended if not has_passed[finding.key]),
     }
+
+
+def _is_part_of(finding: KeptFinding, others: Iterable[KeptFinding], result: str = "") -> bool:
+    """Return True if the finding of one node is reported as part of one of the ``others``, which nodes share."""
+    node, check, _, code = finding.key
+    return node != FLEET and any(
+        (other.key.node, other.key.check, other.key.code) == (FLEET, check, code)
+        and (node in other.nodes or result.startswith(SHARED))
+        for other in others
+    )
 
 
 def _split(

@@ -57,8 +57,8 @@ class Runs(KeptRuns):
             lost = [n for n, v in record.nodes.items() if v.status == "unknown" and before[n][1] != "unknown"]
             number = self._insert(record)
             at = _text(record.began)
-            sightings = {node: visit.findings for node, visit in record.nodes.items()} | {FLEET: record.fleet}
-            seen = {node: self._track(node, found, record, number, at) for node, found in sightings.items()}
+            told = {node: visit.findings for node, visit in record.nodes.items()} | {FLEET: record.fleet}
+            seen = {node: self._track(node, found, record, number, at) for node, found in told.items()}
             for node, visit in record.nodes.items():
                 self._insert_visit(node, number, visit, seen[node])
                 self._track_parts(node, visit.parts, number, at)
@@ -109,11 +109,13 @@ class Runs(KeptRuns):
     def _track(self, node: str, findings: Sequence[SeenFinding], record: RunRecord, run: int, at: str) -> list[int]:
         """Save what was found on ``node``, and which earlier findings are gone; return the numbers of the former."""
         was_open = {finding.key: finding for finding in self._findings("WHERE node = ? AND gone IS NULL", node)}
-        seen = {finding.key: finding for finding in findings}
+        told = {finding.key: finding for finding in findings}
+        seen = {finding.key: finding for finding in (record.nodes[node].shared if node else ())} | told
         for old in was_open.values():
             if old.key not in seen and is_gone(old, record.nodes, record.fleet_checks):
                 self._database.execute("UPDATE findings SET gone = ?, gone_at = ? WHERE id = ?", (run, at, old.number))
-        return [self._see(finding, was_open.get(finding.key), run, at) for finding in seen.values()]
+        rows = {key: self._see(finding, was_open.get(key), run, at) for key, finding in seen.items()}
+        return [rows[key] for key in told]
 
     def _see(self, seen: SeenFinding, known: KeptFinding | None, run: int, at: str) -> int:
         """Save one finding, in its row if it is ``known``; return the number of the row."""

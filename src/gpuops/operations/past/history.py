@@ -102,12 +102,14 @@ def why(path: Path, node: str) -> Explanation:
         visits = runs.visits(node, LATEST_VISITS, figures=False)
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes and not _passed(f, visits)]
         shared = [_on_node(finding, visits) for finding in shared]
+        alike = {(finding.key.check, finding.key.code) for finding in shared}
+        own = [f for f in findings if not f.gone_run and (f.key.check, f.key.code) not in alike]
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
     return Explanation(
         node,
         events[-1] if events else None,
         visits[-1] if visits else None,
-        tuple(f for f in (*findings, *shared) if not f.gone_run),
+        (*own, *shared),
         tuple(f for f in findings if f.gone_run),
         parts,
         tuple((part, count) for part, count in records if count),
