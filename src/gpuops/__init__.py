@@ -63,7 +63,19 @@ if TYPE_CHECKING:
     from gpuops.operations.simulate.program import simulate_program
     from gpuops.placement import Placement
     from gpuops.playbook.record import Record
-    from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
+    from gpuops.playbook.task import (
+        AllVariables,
+        Change,
+        Failed,
+        Later,
+        Machine,
+        Mode,
+        NeedsOperator,
+        NodePath,
+        Plan,
+        task,
+        use,
+    )
     from gpuops.playbook.templating import fill_template
     from gpuops.probing import PartName, Probe, Unknown
     from gpuops.profile import Profile
@@ -113,6 +125,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Activity",
     "AdmitRequest",
+    "AllVariables",
     "Answers",
     "AuthenticationError",
     "BecomeError",
@@ -235,6 +248,7 @@ _HOMES = {
     "__version__": "version",
     "Activity": "events",
     "AdmitRequest": "requests",
+    "AllVariables": "playbook.task",
     "Answers": "results.answers",
     "AuthenticationError": "errors",
     "BecomeError": "errors",
