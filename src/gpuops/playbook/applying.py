@@ -205,7 +205,8 @@ class _Attempt:
         own = {step.register: self._so_far(status).registered} if step.register else {}
         try:
             if any(self._first_false([condition], own) is None for condition in step.failed_when):
-                return "failed", f"failed_when: {' and '.join(condition.text for condition in step.failed_when)}"
+                why = f"failed_when: {' and '.join(condition.text for condition in step.failed_when)}"
+                return ("later" if self._session.would_change else "failed"), why
             false = self._first_false(step.until, own)
             is_change = not step.changed_when or self._first_false(step.changed_when, own) is None
         except DocumentError as error:
