@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,16 +69,14 @@ def ran(tmp_path_factory):
         assert done.stdout, done.stderr
         return json.loads(done.stdout)["results"]
 
-    class Ran:
-        checked = provision("site.yml", "--check")
-        first = provision("site.yml")
-        again = provision("site.yml")
-        files = {
-            str(path.relative_to(out)): path.read_text() if path.is_file() else "" for path in sorted(out.rglob("*"))
-        }
-
-    Ran.provision, Ran.out = staticmethod(provision), out
-    return Ran
+    return SimpleNamespace(
+        provision=provision,
+        out=out,
+        checked=provision("site.yml", "--check"),
+        first=provision("site.yml"),
+        again=provision("site.yml"),
+        files={path.name: path.read_text() if path.is_file() else "" for path in out.rglob("*")},
+    )
 
 
 def test_there_are_more_than_twenty_rows():
@@ -99,7 +98,8 @@ def test_the_row_does_its_work_and_does_nothing_the_second_time(ran, number):
 
 def test_what_the_rows_made(ran):
     assert {name: text for name, text in ran.files.items() if name not in ("born", "kernel", "arch")} == {
-        "a": "", "b": "", "agent.conf": "port=80\n", "conf.d": "", "done": "", "hosts": "# BEGIN gpuops\n10.0.0.1 ctl\n# END gpuops\n",
+        "a": "", "b": "", "agent.conf": "port=80\n", "conf.d": "", "done": "",
+        "hosts": "# BEGIN gpuops\n10.0.0.1 ctl\n# END gpuops\n",
         "issue": "Hello\n", "large": "2", "log": "restarted\n", "more": "more", "motd": "Hello\n", "owner": "nobody",
         "site.conf": "small 1\n", "tool.conf": "port=81\n", "small": "1", "token": "", "x": "1",
     }  # fmt: skip
@@ -112,7 +112,7 @@ def test_the_options_of_the_command_line(ran):
     owner = next(n for n, row in enumerate(STEPS) if "/srv/owner" in row[0])
     (ran.out.parent / "site.yml").write_text(text.replace(f"name: row {owner}\n", "name: The owner\n"))
     results = ran.provision(*(word.strip('"') for word in words))
-    assert [result["name"] for result in results][0] == "The owner"
+    assert next(result["name"] for result in results) == "The owner"
     assert (ran.out / "owner").read_text() == "ops"
 
 

@@ -27,7 +27,8 @@ def fill_template(path: Path, values: Mapping[str, object]) -> str:
     def render() -> str:
         text = read_text(path)
         names = meta.find_undeclared_variables(environment.parse(text))
-        return environment.from_string(text).render({name: values[name] for name in names if name in values})
+        named = {name: values[name] for name in names if name in values}
+        return environment.from_string(text).render(named)
 
     return with_line(render, lambda line, text: ValueError(f"{path}{f':{line}' if line else ''}: {text}"))
 
