@@ -4,6 +4,7 @@ GpuopsError
 ├── InputError                 2   invalid input from the user
 │   ├── DocumentError              a YAML, INI or JSON file, with file:line:column
 │   ├── PatternError               a host pattern that selects nothing
+│   │   └── NoInventoryError           hosts that only an inventory could name, and there is none
 │   ├── LayoutError                a layout that contradicts itself or does not fit these machines
 │   ├── TemplateError              a launch target that cannot be rendered
 │   ├── ContentError               a check, profile, playbook or template that is missing or broken
@@ -76,6 +77,10 @@ class DocumentError(InputError):
 
 class PatternError(InputError):
     """Host pattern that selects nothing or cannot be parsed."""
+
+
+class NoInventoryError(PatternError):
+    """Hosts that only an inventory could name, and there is none."""
 
 
 class LayoutError(InputError):
