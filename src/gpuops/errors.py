@@ -5,6 +5,7 @@ GpuopsError
 │   ├── DocumentError              a YAML, INI or JSON file, with file:line:column
 │   │   └── DocumentErrors             several of them, all told at once
 │   ├── PatternError               a host pattern that selects nothing
+│   │   └── NoInventoryError           hosts that only an inventory could name, and there is none
 │   ├── LayoutError                a layout that contradicts itself or does not fit these machines
 │   ├── TemplateError              a launch target that cannot be rendered
 │   ├── ContentError               a check, profile, playbook or template that is missing or broken
@@ -130,6 +131,10 @@ def _order(error: DocumentError) -> tuple[str, int, int]:
 
 class PatternError(InputError):
     """Host pattern that selects nothing or cannot be parsed."""
+
+
+class NoInventoryError(PatternError):
+    """Hosts that only an inventory could name, and there is none."""
 
 
 class LayoutError(InputError):
