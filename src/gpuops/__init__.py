@@ -64,7 +64,19 @@ if TYPE_CHECKING:
     from gpuops.operations.simulate.program import simulate_program
     from gpuops.placement import Placement
     from gpuops.playbook.record import Record
-    from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
+    from gpuops.playbook.task import (
+        AllVariables,
+        Change,
+        Failed,
+        Later,
+        Machine,
+        Mode,
+        NeedsOperator,
+        NodePath,
+        Plan,
+        task,
+        use,
+    )
     from gpuops.playbook.templating import fill_template
     from gpuops.probing import PartName, Probe, Unknown
     from gpuops.profile import Profile
@@ -115,6 +127,7 @@ __all__ = [
     "AbandonedError",
     "Activity",
     "AdmitRequest",
+    "AllVariables",
     "Answers",
     "AuthenticationError",
     "BecomeError",
@@ -237,6 +250,7 @@ _HOMES = {
     "__version__": "version",
     "Activity": "events",
     "AdmitRequest": "requests",
+    "AllVariables": "playbook.task",
     "Answers": "results.answers",
     "AbandonedError": "errors",
     "AuthenticationError": "errors",

@@ -166,7 +166,8 @@ def _value(key: str, value: str) -> int | bool | str:
         return _BOOLEANS[value.lower()]
     low, high = (0, _FROM_ZERO[key]) if key in _FROM_ZERO else (1, 1_000_000)
     if not re.fullmatch("[0-9]{1,7}", value) or not low <= int(value) <= high:
-        raise LayoutError(f'layout: {key} must be a whole number from {low} to {high}, not "{value}"')
+        hint = "; to share states among all of dp, omit it" if key == "shard" else ""
+        raise LayoutError(f'layout: {key} must be a whole number from {low} to {high}, not "{value}"{hint}')
     return int(value)
 
 
@@ -331,17 +332,25 @@ def _zero(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
         yield RuleViolation("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
 
 
+ONE_SHARD = "shard=1 leaves ZeRO one rank, which has nothing to partition; omit shard, and use zero=0 for whole copies"
+
+
+def without_zero(shard: int) -> str:
+    """Return why ``shard`` is refused without ZeRO."""
+    return f"shard={shard} says among how many ranks ZeRO partitions, but zero is 0; omit shard, or add zero=3"
+
+
 def _shards(layout: Layout) -> Iterator[RuleViolation]:
     """Yield what HSDP cannot have; torchtitan and megatron-core have the same rule for experts beside it."""
     among = layout.dp_shard * layout.cp
     if layout.dp % layout.dp_shard:
         yield RuleViolation("hsdp", f"shard={layout.shard} does not divide dp={layout.dp}")
+    elif layout.shard and layout.zero == 0:
+        yield RuleViolation("hsdp", without_zero(layout.shard))
     elif layout.dp_replicate == 1:
         return
-    elif layout.zero == 0:
-        yield RuleViolation("hsdp", f"shard={layout.shard} says among how many ranks ZeRO partitions, but zero is 0")
     elif among == 1:
-        yield RuleViolation("hsdp", "shard=1 leaves ZeRO one rank, which has nothing to partition; use zero=0")
+        yield RuleViolation("hsdp", ONE_SHARD)
     elif among % layout.ep:
         yield RuleViolation("hsdp", f"ep={layout.ep} does not divide shard·cp={among}, whose ranks hold the experts")
 
