@@ -329,6 +329,50 @@ def gpu(serial, slot="gpu0"):
     return SeenPart("gpu", slot, serial, "NVIDIA H100")
 
 
+def machine(*findings, of="A", cards=8, **fields):
+    return visit(*findings, parts=tuple(gpu(f"{of}{k}", f"gpu{k}") for k in range(cards)), **fields)
+
+
+def test_a_machine_under_another_name_goes_on_with_its_record(runs):
+    runs.save(record(n1=machine(finding()), n2=machine(of="B")))
+    _, changes = runs.save(record(1, six=machine(finding("six")), n2=machine(of="B")))
+    assert (parts_of(changes), changes.renamed) == ({"continuing": ["six:gpu3"]}, {"six": "n1"})
+    assert [visit.run for visit in runs.visits("six")] == [1, 2]
+    assert (list(runs.watched()), runs.visits("n1"), runs.name_now("n1")) == (["n2", "six"], [], "six")
+    assert [(each.key.node, each.times) for each in runs.findings()] == [("six", 2)]
+    assert where(runs, "A3") == [("six", "gpu3", 1, 2, True)]
+    _, back = runs.save(record(2, n1=machine()))
+    assert (parts_of(back), back.renamed, runs.name_now("six")) == ({"gone": ["n1:gpu3"]}, {"n1": "six"}, "n1")
+
+
+def test_what_a_renamed_machine_shares_and_its_links_go_with_it(runs):
+    link = SeenLink("n1", "n2", 3, 31.4)
+    runs.save(record(**in_rack("n1", "n2", "n3"), links=(link,)))
+    runs.save(record(1, n1=machine(), n2=machine(of="B")))
+    runs.save(record(2, zed=Visit("unknown", "no answer", checks={"reach": "fail"})))
+    runs.save(record(3, zed=machine(), n1=Visit("unknown", "no answer", checks={"reach": "fail"})))
+    assert runs.findings(FLEET)[0].nodes == ("zed", "n2", "n3")
+    assert [each.link.b for each in runs.links("zed", "n2")] == ["zed"]
+    assert [each.run for each in runs.visits("zed")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "visits",
+    {
+        "half of its cards": {"six": machine(cards=4)},
+        "both are there": {"six": machine(), "n1": machine()},
+        "all cards, and as many others": {"six": visit(parts=(*machine().parts, *machine(of="C", cards=9).parts))},
+        "a node that was there before": {"n2": machine()},
+        "no parts": {"six": visit()},
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_a_machine_that_only_shares_parts_is_another(runs, visits):
+    runs.save(record(n1=machine(), n2=machine(of="B")))
+    _, changes = runs.save(record(1, **visits[1]))
+    assert (changes.renamed, runs.visits("n1")[0].run) == ({}, 1)
+
+
 def where(runs, serial):
     return [(part.node, part.slot, part.first_run, part.last_run, part.is_there) for part in runs.parts(serial)]
 

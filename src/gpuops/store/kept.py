@@ -20,6 +20,7 @@ from gpuops.store.records import (
     KeptRun,
     KeptVisit,
     LastResult,
+    Rename,
     SeenLink,
     Visit,
 )
@@ -125,6 +126,18 @@ class KeptRuns(Database):
         """Return the first and the last visit of each node, and the number of its visits."""
         return dict(self._read("SELECT node, first_at, last_at, visits FROM nodes ORDER BY node", (), _watched))
 
+    def renames(self) -> list[Rename]:
+        """Return the machines that came back under another name, the oldest first."""
+        return self._read("SELECT former, node, record, at FROM renames ORDER BY rowid", (), _rename)
+
+    def name_now(self, node: str) -> str:
+        """Return the name that a machine has now, if ``node`` is a former one of it."""
+        if node in self.watched():
+            return node
+        for each in self.renames():
+            node = each.node if each.former == node else node
+        return node
+
     def reached(self) -> set[str]:
         """Return the nodes that answered in a run; where a run failed because a node did not, it has no boot either."""
         return set(self._read(_REACHED, (), str))
@@ -190,6 +203,10 @@ def _summary(number: int, verb: str, level: str, began: str, *rest: Any) -> Kept
 def _part(kind: str, serial: str, model: str, node: str, slot: str, *seen: Any) -> KeptPart:
     first, first_at, last, last_at, is_there = seen
     return KeptPart(kind, serial, model, node, slot, first, _time(first_at), last, _time(last_at), bool(is_there))
+
+
+def _rename(former: str, node: str, run: int, at: str) -> Rename:
+    return Rename(former, node, run, _time(at))
 
 
 def _link(run: int, began: str, *link: Any) -> KeptLink:

@@ -276,6 +276,16 @@ class KeptPart:
 
 
 @dataclass(frozen=True)
+class Rename:
+    """A machine that a run saw under another name, ``node``, than the runs before."""
+
+    former: str
+    node: str
+    run: int
+    at: dt.datetime
+
+
+@dataclass(frozen=True)
 class KeptVisit:
     """One node in one run of the store."""
 
@@ -302,7 +312,7 @@ class Changes:
     ``gone``: the check has passed since. ``unseen``: those of before whose checks could not look, or were not asked.
     ``since`` is the latest earlier run of the same verb that saw one of these nodes; None if there is none.
     ``no_longer_assessed`` are the nodes that too little is known about now, though they were assessed in their run
-    before, or had none.
+    before, or had none. ``renamed`` has the former name of each machine that was known under another.
     """
 
     since: KeptRun | None
@@ -311,3 +321,4 @@ class Changes:
     gone: tuple[KeptFinding, ...] = ()
     unseen: tuple[KeptFinding, ...] = ()
     no_longer_assessed: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuops.store.kept import KeptRuns
+from gpuops.store.names import RenamedRuns
 from gpuops.store.records import (
     FLEET,
     Changes,
@@ -43,7 +43,7 @@ _DELETE_UNUSED = (
 )
 
 
-class Runs(KeptRuns):
+class Runs(RenamedRuns):
     """The runs in the store."""
 
     def __enter__(self) -> Runs:  # noqa: PYI034 - Self came with Python 3.11
@@ -52,11 +52,14 @@ class Runs(KeptRuns):
     def save(self, record: RunRecord) -> tuple[int, Changes]:
         """Save a run; return its number, and what changed on its nodes since the runs before."""
         with self._translated_errors(), self._transaction():
+            renamed = self._follow(record.nodes)
             before = {node: self._previous(node, record.verb) for node in record.nodes}
             since = self.run(max((number for number, _ in before.values()), default=0))
             lost = [n for n, v in record.nodes.items() if v.status == "unknown" and before[n][1] != "unknown"]
             number = self._insert(record)
             at = _text(record.began)
+            names = [(former, node, number, at) for node, former in renamed.items()]
+            self._database.executemany("INSERT INTO renames VALUES (?, ?, ?, ?)", names)
             told = {node: visit.findings for node, visit in record.nodes.items()} | {FLEET: record.fleet}
             seen = {node: self._track(node, found, record, number, at) for node, found in told.items()}
             for node, visit in record.nodes.items():
@@ -70,7 +73,7 @@ class Runs(KeptRuns):
                 [(number, *sorted((x.a, x.b)), x.rail, x.gb_per_s, x.expected_gb_per_s) for x in record.links],
             )
             found = self._changes({node: run for node, (run, _) in before.items()}, number, seen.values(), record.nodes)
-        return number, Changes(since, **found, no_longer_assessed=tuple(lost))
+        return number, Changes(since, **found, no_longer_assessed=tuple(lost), renamed=renamed)
 
     def _changes(
         self, before: Mapping[str, int], run: int, seen: Iterable[Iterable[int]], visits: Mapping[str, Visit]
