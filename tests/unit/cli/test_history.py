@@ -164,6 +164,17 @@ def text(project, *words):
     return " ".join(run_gpuops(*words, "-i", "prod.yml", cwd=project).stdout.split())
 
 
+def test_diff_tells_that_a_run_is_partial_or_named_first(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        for hours, checks in enumerate((("gpu-lost", "ib-ports"), ("ib-ports",))):
+            runs.save(record(hours, n1=visit(checks=checks)))
+    told = text(tmp_path, "diff", "2", "1")
+    assert "order the earlier run is the first, though it was named second" in told
+    assert "partial run 2 did not have 1 check of run 1; they count for no status" in told
+    assert "order" not in text(tmp_path, "diff", "1", "2")
+
+
 def test_screens_say_what_a_person_asks(project):
     assert "new n1 gpu3 gpu-lost: fell off the bus" in text(project, "diff", "5", "6")
     assert "status n1: pass → fail" in text(project, "diff", "5", "6")

@@ -50,6 +50,27 @@ def test_one_run_is_compared_with_the_latest_of_its_verb(path):
         history.diff(path, [2])
 
 
+def test_a_partial_run_is_compared_by_the_checks_of_both(path):
+    whole = visit(finding("n1"))
+    keep(path, record(n1=whole), record(1, n1=visit(checks=("ib-ports",))), record(2, n1=whole))
+    part, back = history.diff(path, [1, 2]), history.diff(path, [3, 2])
+    assert (part.statuses, part.checks_before, part.checks_after) == ({}, ("gpu-lost",), ())
+    assert (told(part.changes.gone), told(part.changes.unseen), part.swapped) == ([], ["n1:gpu3"], False)
+    assert (back.statuses, back.checks_before, back.checks_after, back.swapped) == ({}, (), ("gpu-lost",), True)
+
+
+def test_a_status_of_the_checks_of_both_runs_is_compared(path):
+    keep(path, record(n1=visit(finding())), record(1, n1=visit(checks=("gpu-lost",))))
+    assert history.diff(path, []).statuses == {"n1": ("fail", "pass")}
+
+
+def test_what_neither_run_looks_for_is_not_unseen(path):
+    blamed = finding("n1", "all-reduce-bandwidth", "mlx5_6")
+    keep(path, record(verb="allreduce", n1=visit(blamed, checks=())), record(1, n1=visit()), record(2, n1=visit()))
+    assert told(history.diff(path, []).changes.unseen) == []
+    assert told(history.diff(path, [1, 2]).changes.unseen) == ["n1:mlx5_6"]
+
+
 def test_a_check_that_could_not_look_leaves_the_finding_unseen(path):
     keep(path, record(n1=visit(finding())), record(1, n1=visit(result="unknown")))
     result = history.diff(path, [])

@@ -50,7 +50,7 @@ def _in_run(finding: KeptFinding, found: Iterable[KeptFinding], visits: Mapping[
     return replace(finding, nodes=showing, message=f"{finding.message} (in run {finding.last_run})")
 
 
-def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
+def diff(path: Path, numbers: Sequence[int]) -> RunDiff:
     """Compare two runs: of one number, that run with the latest; of none, the latest validation with the one before.
 
     Raise `InputError` if there is no such run.
@@ -61,7 +61,8 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
         moved = runs.parts_that_came(before.number, after.number)
         renames = [each for each in runs.renames() if before.number < each.run <= after.number]
         findings = runs.findings_between(before.number, after.number)
-        return compare(before, after, (old, new), findings, runs.last_results(), moved, renames)
+        result = compare(before, after, (old, new), findings, runs.last_results(), moved, renames)
+    return replace(result, swapped=len(numbers) == 2 and numbers[0] > numbers[1])
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
