@@ -194,6 +194,7 @@ def why_document(why: Explanation) -> dict[str, Any]:
         "parts": [part_document(part) for part in why.parts],
         "part_failures": {part.serial: failures for part, failures in why.part_failures},
         "tried": plain(why.tried),
+        "fixes": plain(why.fixes),
         "renames": plain(why.renames),
     }
 

@@ -269,11 +269,23 @@ class LinkHistory:
 
 
 @dataclass(frozen=True)
+class KeptFix:
+    """A run of the fix of ``check``, and the status of the node after it."""
+
+    run: int
+    at: dt.datetime
+    who: str
+    check: str
+    status: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What the store knows of a node now: its latest ``event`` and visit, findings that are open and that are gone.
 
     ``part_failures`` are the parts in it that failed, with the number of their failures in any node. ``tried`` are the
-    changes of its state, ``renames`` those of its name.
+    changes of its state, ``fixes`` the fixes of it, and ``renames`` the changes of its name.
     """
 
     node: str
@@ -284,6 +296,7 @@ class Explanation:
     parts: tuple[KeptPart, ...]
     part_failures: tuple[tuple[KeptPart, int], ...] = ()
     tried: tuple[HostEvent, ...] = ()
+    fixes: tuple[KeptFix, ...] = ()
     renames: tuple[Rename, ...] = ()
 
 

@@ -30,6 +30,7 @@ from gpuops.secret import redact
 from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
 _REPAIRS = SEVERITIES[SEVERITIES.index("reset") :]
+_NOT_NEEDED = "nothing had to be changed"
 _NOT_JUDGED = "the fix did not finish, so the check did not run again"
 
 
@@ -58,9 +59,11 @@ def _(result: Repair, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord | 
     left = {node: objection.why for node, objection in result.blocked.items()}
     left |= {node: excluded.why for node, excluded in result.excluded.items()}
     tried = {step.node: Visit("unknown", _NOT_JUDGED) for step in (result.record.results if result.record else ())}
+    why = "" if result.record else _NOT_NEEDED
     judged = {
         verdict.node: Visit(
             verdict.status,
+            why,
             checks={verdict.check: verdict.status},
             findings=tuple(seen_finding(finding, verdict.node) for finding in verdict.findings),
         )

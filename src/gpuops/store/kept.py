@@ -78,10 +78,13 @@ class KeptRuns(Database):
         """
         return dict(self._visits("WHERE v.record = ? ORDER BY v.node", run, figures=figures))
 
-    def visits(self, node: str, limit: int = -1, *, figures: bool = True) -> list[KeptVisit]:
-        """Return the latest visits of a node, the oldest first; see `visits_of` for ``figures``."""
-        latest = "WHERE v.node = ? ORDER BY v.record DESC LIMIT ?"
-        return [visit for _, visit in self._visits(latest, node, limit, figures=figures)][::-1]
+    def visits(self, node: str, limit: int = -1, *, verb: str = "", figures: bool = True) -> list[KeptVisit]:
+        """Return the latest visits of a node, by runs of ``verb`` or of any, the oldest first.
+
+        See `visits_of` for ``figures``.
+        """
+        latest = "WHERE v.node = ? AND r.verb LIKE ? ORDER BY v.record DESC LIMIT ?"
+        return [visit for _, visit in self._visits(latest, node, verb or "%", limit, figures=figures)][::-1]
 
     def last_results(self) -> LastResult:
         """Return a function of node, check and run, which gives the last result of the check by then.

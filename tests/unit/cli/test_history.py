@@ -136,6 +136,21 @@ def test_a_fault_that_a_rack_shares_is_on_record_for_each_card(tmp_path):
     assert "3 runs of 4 nodes; 1 without a failure of their own" in text(tmp_path, "history")
 
 
+def test_why_keeps_what_was_tried_after_later_runs(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(0, n1=visit(finding())))
+        runs.save(replace(record(1, verb="fix", n1=visit(checks=("gpu-lost",))), level="gpu-lost"))
+        runs.save(replace(record(2, verb="fix", n1=Visit("skipped", "it takes jobs")), level="xid"))
+        runs.save(record(3, n1=visit()))
+    told = text(tmp_path, "why", "n1")
+    assert "tried 2026-11-01 13:00 alice: fix gpu-lost, then pass (run 2)" in told
+    assert "fix xid" not in told
+    document = json.loads(run_gpuops("why", "n1", "-i", "prod.yml", "--json", cwd=tmp_path).stdout)
+    assert [(each["run"], each["check"], each["status"]) for each in document["fixes"]] == [(2, "gpu-lost", "pass")]
+    jsonschema.validate(document, json.loads((SCHEMAS / "why-1.json").read_text()))
+
+
 def test_a_renamed_machine_is_told_under_both_names(tmp_path):
     (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
     with Runs(tmp_path / ".gpuops" / "state.db") as runs:

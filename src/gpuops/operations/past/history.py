@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from gpuops.proposal import propose
 from gpuops.results.history import (
     Explanation,
     FleetHistory,
+    KeptFix,
     LinkHistory,
     NodeHistory,
     PartHistory,
@@ -28,6 +29,7 @@ from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptPart, KeptRun, 
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
+_FIXES = 20
 _DAY_SECONDS = 86400.0
 
 
@@ -107,7 +109,7 @@ def why(path: Path, node: str) -> Explanation:
         shared = [_on_node(finding, visits) for finding in shared]
         alike = {(finding.key.check, finding.key.code) for finding in shared}
         own = [f for f in findings if not f.gone_run and (f.key.check, f.key.code) not in alike]
-        renames = _renames(runs, node)
+        renames, fixes = _renames(runs, node), tuple(_fixes(runs, node))
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
     return Explanation(
         node,
@@ -118,8 +120,17 @@ def why(path: Path, node: str) -> Explanation:
         parts,
         tuple((part, count) for part, count in records if count),
         tuple(events),
+        fixes,
         renames,
     )
+
+
+def _fixes(runs: Runs, node: str) -> Iterator[KeptFix]:
+    """Yield the fixes of a node, the oldest first; it was not left out."""
+    for kept in runs.visits(node, _FIXES, verb="fix", figures=False):
+        run = runs.run(kept.run)
+        if run and kept.visit.status != "skipped":
+            yield KeptFix(kept.run, kept.at, run.who, run.level, kept.visit.status, kept.visit.why)
 
 
 def _renames(runs: Runs, node: str) -> tuple[Rename, ...]:

@@ -15,6 +15,7 @@ from gpuops.store.records import KeptFinding
 
 _LABEL = 10
 _MOST = 6
+_TRIED = 3
 
 
 def lines(why: Explanation, page: Page) -> Iterator[str]:
@@ -46,13 +47,20 @@ def _rows(why: Explanation) -> Iterator[tuple[str, str]]:
         yield "earlier", ", ".join(f"{what} ({format_count(n, 'time')})" for what, n in earlier.most_common(_MOST))
     for part, failures in why.part_failures:
         yield "part", f"{part.slot} {part.serial}: {format_count(failures, 'failure')} on record"
-    yield from (
-        ("tried", f"{format_time(event.at)} {event.who}: {event.state}, {event.why}") for event in why.tried[-3:]
-    )
+    yield from (("tried", f"{format_time(at)} {text}") for at, text in _tried(why))
     for finding in standing[:1]:
         yield "do next", finding.fix
     if not standing:
         yield "do next", "nothing"
+
+
+def _tried(why: Explanation) -> list[tuple[dt.datetime, str]]:
+    """Return the latest changes of state and the latest fixes, the oldest first."""
+    events = [(event.at, f"{event.who}: {event.state}, {event.why}") for event in why.tried[-_TRIED:]]
+    for fix in why.fixes[-_TRIED:]:
+        result = f"{fix.status}, {fix.why}" if fix.why else fix.status
+        events.append((fix.at, f"{fix.who}: fix {fix.check}, then {result} (run {fix.run})"))
+    return sorted(events)
 
 
 def _rank(finding: KeptFinding) -> tuple[int, dt.datetime]:
