@@ -151,6 +151,19 @@ def test_why_keeps_what_was_tried_after_later_runs(tmp_path):
     jsonschema.validate(document, json.loads((SCHEMAS / "why-1.json").read_text()))
 
 
+def test_a_cable_is_followed_with_the_findings_on_its_port(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        for hours, port in enumerate(("mlx5_0", "mlx5_3")):
+            parts = (SeenPart("hca", port, "H7"), SeenPart("cable", f"{port} cable", "C1", "NVIDIA MMA4"))
+            runs.save(record(hours, n1=visit(finding("n1", "ib-ports", port, message="down"), parts=parts)))
+    told = text(tmp_path, "history", "cable", "C1")
+    assert told.startswith("cable C1 NVIDIA MMA4 in n1 mlx5_0 cable")
+    assert "isolate mlx5_0 ib-ports: down" in told
+    assert "isolate mlx5_3 ib-ports: down" in told
+    assert "cable C1: 2 failures" not in text(tmp_path, "why", "n1")
+
+
 def test_a_renamed_machine_is_told_under_both_names(tmp_path):
     (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
     with Runs(tmp_path / ".gpuops" / "state.db") as runs:
@@ -283,8 +296,8 @@ def test_csv_has_no_formula_and_no_control_character_of_a_node(name):
     [
         (("diff", "1", "2", "3"), "expected at most two runs, found 3"),
         (("diff", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
-        (("history", "disk", "A"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found disk A"),
-        (("history", "gpu"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found gpu"),
+        (("history", "disk", "A"), "nvme SERIAL, cable SERIAL or link A B, found disk A"),
+        (("history", "gpu"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL, cable SERIAL or link A B, found gpu"),
         (("history", "n9"), 'no run visited "n9"'),
         (("why", "n9"), 'no record of "n9"'),
         (("runs", "show", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),

@@ -25,7 +25,7 @@ from gpuops.results.history import (
     series,
 )
 from gpuops.store import Runs, Store
-from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Rename, Visit
+from gpuops.store.records import CABLE, FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Rename, Visit
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
@@ -110,7 +110,7 @@ def why(path: Path, node: str) -> Explanation:
         alike = {(finding.key.check, finding.key.code) for finding in shared}
         own = [f for f in findings if not f.gone_run and (f.key.check, f.key.code) not in alike]
         renames, fixes = _renames(runs, node), tuple(_fixes(runs, node))
-        records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
+        records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there and part.kind != CABLE]
     return Explanation(
         node,
         events[-1] if events else None,
@@ -204,7 +204,8 @@ def of_part(path: Path, serial: str) -> PartHistory:
 
 
 def _was_in(slot: KeptPart, part: str, run: int) -> bool:
-    return part == slot.slot and slot.first_run <= run and (slot.is_there or run <= slot.last_run + 1)
+    is_in = slot.first_run <= run and (slot.is_there or run <= slot.last_run + 1)
+    return is_in and slot.slot in (part, f"{part} {CABLE}")
 
 
 def of_link(path: Path, a: str, b: str) -> LinkHistory:
