@@ -289,6 +289,14 @@ def test_a_run_that_was_cut_short_is_no_baseline(runs, conclusion, between):
     assert again.no_longer_assessed == ()
 
 
+def test_a_copy_is_compared_and_the_file_stays_as_it_was(runs):
+    runs.save(record(n1=visit(finding())))
+    with Runs(runs.path, copied=True) as copy:
+        number, changes = copy.save(record(1, n1=visit(finding())))
+    assert (number, changes.since.number, parts_of(changes)) == (2, 1, {"continuing": ["n1:gpu3"]})
+    assert runs.count() == 1
+
+
 def test_what_an_interrupted_run_found_is_new_in_the_next(runs):
     runs.save(record(n1=visit()))
     runs.save(replace(record(1, n1=visit(finding())), conclusion="interrupted"))

@@ -20,7 +20,7 @@ from gpuops.report.past.history import fleet_lines, sparkline, to_csv
 from gpuops.report.past.wording import format_days
 from gpuops.results.health import Report, Run
 from gpuops.results.history import FailureRecord, FleetHistory
-from gpuops.store import Runs
+from gpuops.store import Runs, StateChange, Store
 from gpuops.store.records import FLEET, SeenLink, SeenPart, Visit
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
@@ -164,6 +164,20 @@ def test_a_cable_is_followed_with_the_findings_on_its_port(tmp_path):
     assert "cable C1: 2 failures" not in text(tmp_path, "why", "n1")
 
 
+def test_why_tells_how_a_healthy_node_comes_to_take_jobs(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    path = tmp_path / ".gpuops" / "state.db"
+    with Runs(path) as runs:
+        runs.save(record(n1=visit()))
+    assert "do next nothing" in text(tmp_path, "why", "n1")
+    for state, verb in (("drained", "admit"), ("provisioned", "onboard"), ("admitted", "")):
+        with Store(path) as store:
+            run = store.begin("by hand", who="alice")
+            store.record_transition("n1", run, lambda _, state=state: StateChange(state, "by hand"))
+        told = text(tmp_path, "why", "n1")
+        assert told.endswith(f"do next gpuops {verb} n1 -i prod.yml" if verb else "do next nothing")
+
+
 def test_a_renamed_machine_is_told_under_both_names(tmp_path):
     (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
     with Runs(tmp_path / ".gpuops" / "state.db") as runs:
@@ -299,10 +313,11 @@ def test_csv_has_no_formula_and_no_control_character_of_a_node(name):
         (("history", "disk", "A"), "nvme SERIAL, cable SERIAL or link A B, found disk A"),
         (("history", "gpu"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL, cable SERIAL or link A B, found gpu"),
         (("history", "n9"), 'no run visited "n9"'),
+        (("history", "link", "n1", "n9"), 'no run visited "n9"'),
+        (("history", "link", "n1", "n1"), 'a link has two nodes, found "n1" twice'),
         (("why", "n9"), 'no record of "n9"'),
         (("runs", "show", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
         (("history", "gpu", "S9"), "nodes and parts that failed: gpuops history -i prod.yml\n"),
-        (("history", "link", "n1", "n9"), "to measure it: gpuops allreduce n1,n9 --scope pairs -i prod.yml\n"),
     ],
 )
 def test_wrong_words_are_one_sentence(project, words, sentence):

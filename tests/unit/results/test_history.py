@@ -168,7 +168,7 @@ def test_figures_of_a_card_are_those_of_the_slot_it_was_in(path):
 
 
 def test_what_is_not_known_is_one_sentence(path):
-    keep(path, record(gpu07=visit()))
+    keep(path, record(gpu07=visit(), a=visit(), b=visit()))
     with pytest.raises(InputError, match=r'no run visited .*did you mean "gpu07"'):
         history.of_node(path, "gpu7")
     with pytest.raises(InputError, match=r"no part with the serial number .X."):

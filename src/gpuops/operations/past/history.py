@@ -213,9 +213,17 @@ def of_link(path: Path, a: str, b: str) -> LinkHistory:
     with Runs(path, create=False) as runs:
         a, b = runs.name_now(a), runs.name_now(b)
         measured = tuple(runs.links(a, b))
-    if not measured:
-        raise InputError(
-            f"nothing was measured between {a} and {b}; to measure it: "
-            f"{propose('allreduce', f'{a},{b}', '--scope', 'pairs')}"
-        )
+        if not measured:
+            raise InputError(_why_not_measured(runs, a, b))
     return LinkHistory(a, b, measured)
+
+
+def _why_not_measured(runs: Runs, a: str, b: str) -> str:
+    watched = runs.watched()
+    for node in (a, b):
+        if node not in watched:
+            return f'no run visited "{node}"{did_you_mean(node, watched) or _to_list(runs)}'
+    if a == b:
+        return f'a link has two nodes, found "{a}" twice'
+    to_measure = propose("allreduce", f"{a},{b}", "--scope", "pairs")
+    return f"nothing was measured between {a} and {b}; to measure it: {to_measure}"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gpuops.errors import format_count
+from gpuops.proposal import propose
 from gpuops.reasons import SEVERITIES
 from gpuops.report.page import Page, clean
 from gpuops.report.past.wording import format_parts, format_rename, format_time, format_times
@@ -16,6 +17,8 @@ from gpuops.store.records import KeptFinding
 _LABEL = 10
 _MOST = 6
 _TRIED = 3
+_NEXT = {"drained": "admit", "validated": "admit"} | dict.fromkeys(("new", "provisioned", "burned_in"), "onboard")
+"""How a healthy node in each state comes to take jobs."""
 
 
 def lines(why: Explanation, page: Page) -> Iterator[str]:
@@ -51,7 +54,8 @@ def _rows(why: Explanation) -> Iterator[tuple[str, str]]:
     for finding in standing[:1]:
         yield "do next", finding.fix
     if not standing:
-        yield "do next", "nothing"
+        verb = _NEXT.get(why.event.state, "") if why.event else ""
+        yield "do next", propose(verb, why.node) if verb else "nothing"
 
 
 def _tried(why: Explanation) -> list[tuple[dt.datetime, str]]:
