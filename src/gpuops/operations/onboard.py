@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpuops.cancellation import CancelToken
 from gpuops.document import read_text
 from gpuops.errors import CancelledError, InputError
 from gpuops.events import GateDone
 from gpuops.files.replacing import file_lock, write_atomic
+from gpuops.fleet import each
 from gpuops.inventory import Host
 from gpuops.inventory.editing import add_host_to_group
 from gpuops.lifecycle.gates import GATES, Gate, GateState, gates_for
+from gpuops.lifecycle.joint_gates import JointGates
 from gpuops.lifecycle.life import NodeLifecycle
 from gpuops.lifecycle.states import State, state_of
 from gpuops.operations.gates import Gates
@@ -21,27 +24,36 @@ from gpuops.requests import OnboardRequest
 from gpuops.results.life import GateResult, NodeOnboarding, Onboarding
 from gpuops.workspace import Workspace
 
+_WEEK_SECONDS = 7 * 86400.0
+_ABANDONING_SECONDS = 30.0
+"""Time for the threads of nodes to end after a second Ctrl-C has closed their connections."""
+
 
 def onboard(work: Workspace, request: OnboardRequest) -> Onboarding:
     """Take the hosts through the gates; raise `LockedError` if another run decides about one of them.
 
-    Admitted hosts go through the gates that disturb no job; the others go through all gates.
+    Each host goes at its own pace, at most ``forks`` at a time; where hosts are compared, those that are ready go on
+    (`JointGates`). Admitted hosts go through the gates that disturb no job; the others go through all gates.
     """
     check_profiles(work.hosts, work.catalogue)
     for host in work.hosts[:1] if request.group else ():
         _inventory_with(work, request.group, host.name)  # raises before any host is asked
     names = [host.name for host in work.hosts]
     results: dict[str, list[GateResult]] = {name: [] for name in names}
+    stopping = CancelToken()  # that of the call stays untouched by Ctrl-C, which is not a cancellation
+    joint = JointGates(names, stopping)
     with work.open_store() as store, work.a_run(store, names) as (run, claims), work.scheduler() as scheduler:
 
         def on_result(node: str, gate: Gate, state: GateState, text: str) -> None:
             results[node].append(GateResult(gate.name, state, text))
+            joint.passed(node, gate.name)
             work.nodes.emit(GateDone(work.nodes.operation, node, gate.name, state, text))
             if state == "stopped":
                 claims.drop(node)
 
         life = NodeLifecycle(store, run, scheduler.control, on_result, caps_of(work), unproved_by(work, store))
-        interrupted = _advance(work, request, life)
+        gates = Gates(work, life, request, stopping)
+        interrupted = _advance(work, request, gates, joint)
         states = {name: state_of(store.latest(name)) for name in names}
     nodes = {name: _node(life, name, tuple(results[name]), states[name]) for name in names}
     return Onboarding(nodes, interrupted=interrupted)
@@ -54,20 +66,50 @@ def _node(life: NodeLifecycle, name: str, gates: tuple[GateResult, ...], state: 
     return NodeOnboarding(gates, gate.name, objection, state)
 
 
-def _advance(work: Workspace, request: OnboardRequest, life: NodeLifecycle) -> bool:
-    """Take hosts through their gates and add those that passed to the inventory; return True if interrupted."""
-    gates = Gates(work, life, request)
-    events = life.store.latest_by_node()
-    admitted = [host for host in work.hosts if state_of(events.get(host.name)) == "admitted"]
-    others = [host for host in work.hosts if host not in admitted]
-    try:
-        passed = life.advance(admitted, gates_for("admitted"), gates.attempts)
-        passed += life.advance(others, GATES, gates.attempts)
-    except (CancelledError, KeyboardInterrupt):
-        return True
-    if request.group:
-        _join(work, life, request.group, passed)
-    return False
+def _advance(work: Workspace, request: OnboardRequest, gates: Gates, joint: JointGates) -> bool:
+    """Take each host through its gates and add it to the inventory; return True if interrupted.
+
+    Ctrl-C ends what is asked and measured, and lets running changes complete; a second one abandons those.
+    """
+    life, attempts = gates.life, gates.attempts
+    attempts |= {
+        gate.name: joint.joined(gate.name, attempts[gate.name])
+        for gate in GATES
+        if gate.compares and gate.name in attempts
+    }
+    admitted = {name for name, event in life.store.latest_by_node().items() if state_of(event) == "admitted"}
+
+    def take_through(host: Host) -> None:
+        try:
+            own = gates_for("admitted") if host.name in admitted else GATES
+            passed = life.advance([host], own, attempts)
+            if request.group:
+                _join(work, life, request.group, passed)
+        finally:
+            joint.leave(host.name)
+
+    for host in work.hosts:
+        if host.name in admitted:
+            joint.leave(host.name)  # it passes no gate at which nodes are compared
+    with work.nodes.cancel.calling(gates.cancel_all):
+        try:
+            outcomes = each(
+                work.hosts,
+                take_through,
+                fanout=work.nodes.fitting(work.nodes.forks),
+                total_seconds=_WEEK_SECONDS,
+                stop=gates.stopping.cancel,
+                cancel=work.nodes.cancel,
+                stopping_seconds=_WEEK_SECONDS,
+            )
+        except KeyboardInterrupt:
+            gates.cancel_all()
+            joint.wait_until_left(_ABANDONING_SECONDS)
+            return True
+    for error in (outcome.error for outcome in outcomes):
+        if error is not None and not isinstance(error, CancelledError):
+            raise error
+    return outcomes.interrupted
 
 
 def _join(work: Workspace, life: NodeLifecycle, group: str, hosts: Sequence[Host]) -> None:

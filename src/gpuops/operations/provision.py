@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpuops.cancellation import CancelToken
 from gpuops.events import StepDone
 from gpuops.inventory import Host
 from gpuops.operations.occupants import Occupants
@@ -64,8 +65,18 @@ def _failed_only(work: Workspace, run: str) -> Callable[[str], Sequence[Host]]:
     return lambda pattern: [host for host in choose(pattern) if host.name in failed]
 
 
-def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Record:
-    """Connect to the hosts and carry out the plan."""
+def carry_out(
+    work: Workspace,
+    chosen: Plan,
+    request: ProvisionRequest,
+    *,
+    cancel: CancelToken | None = None,
+    announces: bool = True,
+) -> Record:
+    """Connect to the hosts and carry out the plan.
+
+    ``cancel`` lets running changes complete, unlike the token of the call. ``announces`` tells the name of the run.
+    """
     nodes = work.nodes
     most_open = nodes.fitting(max(nodes.forks, len(work.hosts)))
     options = RunOptions(
@@ -80,6 +91,7 @@ def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Recor
         most_open=most_open,
         environment=work.environment,
         extra_vars=request.extra_vars or {},
+        announces=announces,
     )
 
     def on_result(result: StepResult) -> None:
@@ -94,6 +106,7 @@ def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Recor
             library=chosen.tasks,
             open_transport=group.open,
             busy=Occupants(scheduler.allocations, work.hosts),
+            cancel=cancel,
         )
         state = run.run(on_result, work.note)
     for notice in nodes.connections.notices():
