@@ -187,7 +187,10 @@ class _WorkerPool(Generic[T]):
             yield result
 
     def shutdown(self, stop: Callable[[], None], outcomes: dict[int, Outcome[T]], seconds: float) -> None:
-        """Start no more work, stop what is running, and add values that arrive within ``seconds`` to ``outcomes``."""
+        """Start no more work, stop what is running, and add to ``outcomes`` what arrives within ``seconds``.
+
+        That is values, and what work says that it has left undone; other errors only tell of the closed connection.
+        """
         self._stopped.set()
         stop()
         ends = time.monotonic() + seconds
@@ -195,5 +198,5 @@ class _WorkerPool(Generic[T]):
             thread.join(max(0.0, ends - time.monotonic()))
         while not self._finished.empty():
             result = self._finished.get()
-            if result is not None and result[1].error is None:
+            if result is not None and isinstance(result[1].error, (CancelledError, type(None))):
                 outcomes[result[0]] = result[1]

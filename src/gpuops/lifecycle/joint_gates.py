@@ -23,11 +23,12 @@ _INDEX = {gate.name: index for index, gate in enumerate(GATES)}
 
 @dataclass
 class _Path:
-    """How far a node is: the index of its next gate, since when it runs, and for how long it has waited."""
+    """How far a node is: the index of its next gate, since when it runs, how long it has waited, and its end."""
 
     began: float
     next_gate: int = 0
     waited: float = 0.0
+    has_left: bool = False
 
 
 @dataclass
@@ -45,9 +46,17 @@ class JointGates:
 
     A node that arrives at such a gate waits for those that are behind it, but for at most a fifth of the time that it
     has worked so far. Then one attempt is made for all that wait there. Whoever arrives later forms the next group.
+    ``on_wait`` is called with a node that begins to wait, and those that it waits for.
     """
 
-    def __init__(self, nodes: Iterable[str], cancel: CancelToken, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[str],
+        cancel: CancelToken,
+        on_wait: Callable[[str, Sequence[str]], None] = lambda _node, _others: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._on_wait = on_wait
         self._clock = clock
         self._cancel = cancel
         self._paths = {node: _Path(clock()) for node in nodes}
@@ -57,20 +66,25 @@ class JointGates:
     def passed(self, node: str, gate: str) -> None:
         """Record that a node has passed ``gate``."""
         with self._changed:
-            if node in self._paths:
-                self._paths[node].next_gate = _INDEX[gate] + 1
+            self._paths[node].next_gate = _INDEX[gate] + 1
             self._changed.notify_all()
 
     def leave(self, node: str) -> None:
         """Record that nobody needs to wait for a node any more."""
         with self._changed:
-            self._paths.pop(node, None)
+            self._paths[node].has_left = True
             self._changed.notify_all()
 
-    def wait_until_left(self, seconds: float) -> None:
-        """Wait until every node has left, for at most ``seconds``."""
+    def next_gate(self, node: str) -> str | None:
+        """Return the gate that the node has not passed yet; None if it has passed all."""
+        index = self._paths[node].next_gate
+        return GATES[index].name if index < len(GATES) else None
+
+    def wait_until_left(self, seconds: float) -> list[str]:
+        """Wait until every node has left, for at most ``seconds``; return those that have not passed all gates."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._paths, seconds)
+            self._changed.wait_for(lambda: all(path.has_left for path in self._paths.values()), seconds)
+            return [node for node in self._paths if self.next_gate(node)]
 
     def joined(self, gate: str, attempt: Attempt) -> Attempt:
         """Return ``attempt`` so that calls for one host each are made together; each gets the objection to its host."""
@@ -96,7 +110,9 @@ class JointGates:
             self._changed.notify_all()
             path, began = self._paths[host.name], self._clock()
             ends = began + self._patience(path, began)
-            while not group.is_closed and self._clock() < ends and self._are_awaited(gate, group):
+            if others := self._awaited(gate, group):
+                self._on_wait(host.name, others)
+            while not group.is_closed and self._clock() < ends and self._awaited(gate, group):
                 self._changed.wait(min(_WAKE_SECONDS, max(0.0, ends - self._clock())))
                 self._stop_if_cancelled()
             path.waited += self._clock() - began
@@ -110,10 +126,11 @@ class JointGates:
         worked = now - path.began - path.waited
         return max(_LEAST_WAIT_SECONDS, _SHARE_OF_WORK * worked - path.waited)
 
-    def _are_awaited(self, gate: str, group: _Group) -> bool:
-        """Return True if a node that has not passed the gate is not there yet."""
+    def _awaited(self, gate: str, group: _Group) -> list[str]:
+        """Return the nodes that have not passed the gate and are not there yet."""
         present = {host.name for host in group.hosts}
-        return any(path.next_gate <= _INDEX[gate] for node, path in self._paths.items() if node not in present)
+        behind = {node for node, path in self._paths.items() if path.next_gate <= _INDEX[gate] and not path.has_left}
+        return [node for node in self._paths if node in behind - present]
 
     def _attempt(self, group: _Group, attempt: Attempt) -> None:
         try:

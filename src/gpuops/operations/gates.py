@@ -23,7 +23,7 @@ from gpuops.operations import burn_in, measure
 from gpuops.operations.health import profiles_of, quick_probes, unhealthy, without_gpus
 from gpuops.operations.provision import carry_out, plan
 from gpuops.operations.reopening import not_passing_now, still_unproved
-from gpuops.playbook.play import Playbook
+from gpuops.playbook.play import Playbook, Step
 from gpuops.playbook.record import Record
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.nvidia.nvidia_smi import smi
@@ -53,6 +53,7 @@ class Gates:
     request: OnboardRequest
     stopping: CancelToken = field(default_factory=CancelToken)
     asks_first: bool = field(default=False, init=False)
+    steps: int = field(default=0, init=False)
     _book: Playbook = field(init=False)
     _abandoning: CancelToken = field(default_factory=CancelToken, init=False)
     _pairing: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -60,6 +61,7 @@ class Gates:
     def __post_init__(self) -> None:
         """Raise `InputError` if the playbook does not fit the hosts, before any host is asked."""
         chosen = plan(self.work, ProvisionRequest(self.request.playbook))
+        self.steps = sum(isinstance(step, Step) for play in chosen.plays for step in play.steps)
         self.asks_first, self._book = _ASKED_FIRST in chosen.tags, chosen.book
 
     def cancel_all(self) -> None:
@@ -196,7 +198,8 @@ class Gates:
         asked = ProvisionRequest(self._book, check=check, tags=tags, break_lock=self.request.break_lock)
         work = self.work.of((host.name for host in hosts), self._abandoning)
         record = carry_out(work, plan(work, asked), asked, cancel=self.stopping, announces=False)
-        _stop_if(interrupted=record.interrupted)
+        if record.interrupted:
+            raise CancelledError(_interrupted_in(record))
         return record
 
     def _measured(self, work: Workspace, scopes: tuple[Scope, ...], more: Sequence[Probe[Any]] = ()) -> Measurement:
@@ -272,6 +275,11 @@ def _miscounted(facts: Facts, expected: int) -> Objection | None:
 def _stop_if(*, interrupted: bool) -> None:
     if interrupted:
         raise CancelledError("interrupted")
+
+
+def _interrupted_in(record: Record) -> str:
+    """Return the step during which a playbook was interrupted, and what became of it; empty between two steps."""
+    return next((f"{each.name}: {each.why}" for each in record.results if each.status == "interrupted"), "")
 
 
 def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str, Objection]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuops.cancellation import CancelToken
-from gpuops.events import StepDone
+from gpuops.events import HostActivity, StepDone
 from gpuops.inventory import Host
+from gpuops.nodes import Nodes
 from gpuops.operations.occupants import Occupants
 from gpuops.playbook import journal
 from gpuops.playbook.loading import load_playbook
@@ -108,7 +110,13 @@ def carry_out(
             busy=Occupants(scheduler.allocations, work.hosts),
             cancel=cancel,
         )
-        state = run.run(on_result, work.note)
+        state = run.run(on_result, work.note, lambda node: functools.partial(_emit_activity, nodes, node))
     for notice in nodes.connections.notices():
         work.note(notice)
     return run.record(state)
+
+
+def _emit_activity(
+    nodes: Nodes, node: str, text: str, seconds: float | None = None, most_seconds: float | None = None
+) -> None:
+    nodes.emit(HostActivity(nodes.operation, node, text, seconds, most_seconds))

@@ -22,7 +22,7 @@ from gpuops.playbook import journal
 from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take, tell
-from gpuops.playbook.node_session import Busy, NodeSession
+from gpuops.playbook.node_session import Busy, NodeSession, OnActivity
 from gpuops.playbook.parameters import NO_ENVIRONMENT, as_node
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
 from gpuops.playbook.record import Record
@@ -142,7 +142,7 @@ def _start(playbook: Playbook, name: str) -> Step | None:
     return next(step for step in _steps(playbook) if name in (step.name, step.id))
 
 
-def _ignore(_event: object) -> None:
+def _ignore(*_event: object) -> None:
     """Ignore an event."""
 
 
@@ -181,14 +181,20 @@ class PlaybookRun:
         }
 
     def run(
-        self, on_result: Callable[[StepResult], None] = _ignore, on_note: Callable[[str], None] = _ignore
+        self,
+        on_result: Callable[[StepResult], None] = _ignore,
+        on_note: Callable[[str], None] = _ignore,
+        on_activity: Callable[[str], OnActivity] = lambda _node: _ignore,
     ) -> RunState:
         """Run the playbook, or in check mode find out what would change.
 
-        ``on_result`` is called with each result at once, ``on_note`` with messages for the user. Ctrl-C starts no new
+        ``on_result`` is called with each result at once, ``on_note`` with messages for the user, and what
+        ``on_activity`` returns for a node's name with what that node does. Ctrl-C starts no new
         changes and waits for the running ones; a second Ctrl-C abandons them. So does the token ``cancel`` of this
         object, except that nobody can hurry it.
         """
+        for session in self._sessions.values():
+            session.on_activity = on_activity(session.name)
         began = time.monotonic()
         state = self._run(on_result, on_note)
         state.seconds = time.monotonic() - began

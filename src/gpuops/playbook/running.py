@@ -140,6 +140,7 @@ class Runner:
             rebooting = handler and step.task.name != "reboot" and self._reboots_next(assignment.play, host)
             doubt = self._doubt(host, step) if handler else ""
             bound, session = assignment.bound[host.name][step.id], self._sessions[host.name]
+            session.on_activity(step.name)
             try:
                 with session.at_work:
                     return run_step(bound, session, handler=handler, reboots_next=rebooting, doubt=doubt)

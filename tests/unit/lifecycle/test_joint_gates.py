@@ -38,7 +38,8 @@ class Nodes:
 
     def __init__(self, clock):
         self.cancel = CancelToken()
-        self.gates = JointGates("abc", self.cancel, clock)
+        self.gates = JointGates("abc", self.cancel, lambda *told: self.waits.append(told), clock)
+        self.waits = []
         self.threads = ThreadPoolExecutor(8)
         self.groups = []
 
@@ -73,6 +74,7 @@ def test_one_that_is_late_is_waited_for_at_most_a_fifth_of_the_time(nodes, a_hos
     clock.now = 100.0
     first = [nodes.arrive(a_host(name)) for name in "ab"]
     settle()
+    assert nodes.waits[-1][1] == ["c"]
     clock.now = 119.0
     settle()
     assert nodes.groups == []
