@@ -12,8 +12,9 @@ class Params:
 
     Set exactly one of these guards. There is nothing to do if the file ``creates`` exists, the file ``removes`` does
     not, the command ``unless`` exits with 0, or ``only_if`` does not. A command that is ``read_only`` runs in check
-    mode too, and is never a change; ``register`` keeps its ``out``, ``err`` and ``exit``. ``always`` runs the command
-    once per run, and never again if it is unknown whether it ran. ``exits`` are the exit codes that mean success.
+    mode too, and is never a change. ``always`` runs the command once per run, and never again if it is unknown whether
+    it ran. ``exits`` are the exit codes that mean success; if it is empty, all are. ``register`` keeps the ``out``,
+    ``err`` and ``exit`` of the command, if it ran.
     """
 
     words: tuple[str, ...]
@@ -45,7 +46,7 @@ def command(params: Params) -> Plan:
     line = Command(params.words, timeout_seconds=params.seconds, become=params.become)
     if params.read_only:
         answer = yield line
-        if answer.exit not in params.exits or answer.timed_out:
+        if (params.exits and answer.exit not in params.exits) or answer.timed_out:
             last_line = answer.last_words() or "nothing"
             yield Failed(f"{line} ended with {answer.exit}: {last_line}")
         return {"out": answer.out, "err": answer.err, "exit": answer.exit}

@@ -13,7 +13,8 @@ class Params:
 
     Set exactly one of these guards. There is nothing to do if the file ``creates`` exists, or if the command ``unless``
     exits with 0. ``always`` runs the script once per run, and never again if it is unknown whether it ran. ``exits``
-    are the exit codes that mean success; ``seconds`` is its time limit.
+    are the exit codes that mean success; if it is empty, all are. ``seconds`` is its time limit. ``register`` keeps the
+    ``out``, ``err`` and ``exit`` of the script, if it ran.
     """
 
     src: Path

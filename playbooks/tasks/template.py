@@ -1,24 +1,23 @@
 """A file rendered from a template and values."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from gpuops import Mode, NodePath, Plan, fill_template, task, use
+from gpuops import AllVariables, Mode, NodePath, Plan, fill_template, task, use
 
 
 @dataclass(frozen=True)
 class Params:
-    """``src`` is a Jinja template next to the playbook; it is rendered with ``values`` to ``path`` on the node.
+    """``src`` is a Jinja template next to the playbook; it is rendered to ``path`` on the node.
 
-    The template can only use ``values``: ``{name: "{{ node.name }}", rails: 8}``. ``mode``, ``owner`` and ``group`` are
-    the file's; ``validate`` is a command that must accept the new file; the file's name is appended to it.
+    The template can use every variable of the node, and ``values``, which are above them: ``{rails: 8}``. What a step
+    registered must be one of ``values``. ``mode``, ``owner`` and ``group`` are the file's; ``validate`` is a command
+    that must accept the new file; the file's name is appended to it.
     """
 
     src: Path
     path: NodePath
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: AllVariables = field(default_factory=dict)
     mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"

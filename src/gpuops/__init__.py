@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuops.collective.sharp import SharpComparison
     from gpuops.collective.sweep import SweepResult
     from gpuops.errors import (
+        AbandonedError,
         AuthenticationError,
         BecomeError,
         CancelledError,
@@ -65,7 +66,19 @@ if TYPE_CHECKING:
     from gpuops.operations.simulate.program import simulate_program
     from gpuops.placement import Placement
     from gpuops.playbook.record import Record
-    from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
+    from gpuops.playbook.task import (
+        AllVariables,
+        Change,
+        Failed,
+        Later,
+        Machine,
+        Mode,
+        NeedsOperator,
+        NodePath,
+        Plan,
+        task,
+        use,
+    )
     from gpuops.playbook.templating import fill_template
     from gpuops.probing import PartName, Probe, Unknown
     from gpuops.profile import Profile
@@ -113,8 +126,10 @@ if TYPE_CHECKING:
     from gpuops.version import __version__
 
 __all__ = [
+    "AbandonedError",
     "Activity",
     "AdmitRequest",
+    "AllVariables",
     "Answers",
     "AuthenticationError",
     "BecomeError",
@@ -239,7 +254,9 @@ _HOMES = {
     "__version__": "version",
     "Activity": "events",
     "AdmitRequest": "requests",
+    "AllVariables": "playbook.task",
     "Answers": "results.answers",
+    "AbandonedError": "errors",
     "AuthenticationError": "errors",
     "BecomeError": "errors",
     "Bmc": "inventory",

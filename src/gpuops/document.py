@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from gpuops.errors import DocumentError, did_you_mean
+from gpuops.errors import DocumentError, Problems, did_you_mean
 
 _LARGEST_BYTES = 32 * 1024 * 1024
 _MOST_NODES = 500_000
@@ -143,15 +143,16 @@ class YamlNode:
     def only(
         self, keys: Iterable[str], inside: str, instead: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, YamlNode]:
-        """Return the entries; raise `DocumentError` for a key that is not one of ``keys``.
+        """Return the entries; raise `DocumentError` for the keys that are not among ``keys``.
 
         ``instead`` has the key that is meant by another name.
         """
-        allowed = list(keys)
+        allowed, problems = list(keys), Problems()
         for key in self.map():
             if key not in allowed:
                 near = did_you_mean(instead.get(key, key), allowed) or f"; known: {', '.join(allowed)}"
-                raise DocumentError(self.keys[key], f'unknown key "{key}" {inside}{near}')
+                problems.add(DocumentError(self.keys[key], f'unknown key "{key}" {inside}{near}'))
+        problems.tell()
         return self.map()
 
     @property

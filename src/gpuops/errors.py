@@ -3,7 +3,9 @@
 GpuopsError
 ├── InputError                 2   invalid input from the user
 │   ├── DocumentError              a YAML, INI or JSON file, with file:line:column
+│   │   └── DocumentErrors             several of them, all told at once
 │   ├── PatternError               a host pattern that selects nothing
+│   │   └── NoInventoryError           hosts that only an inventory could name, and there is none
 │   ├── LayoutError                a layout that contradicts itself or does not fit these machines
 │   ├── TemplateError              a launch target that cannot be rendered
 │   ├── ContentError               a check, profile, playbook or template that is missing or broken
@@ -33,7 +35,8 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 UnreachableKind = Literal[
@@ -74,8 +77,64 @@ class DocumentError(InputError):
         return type(self), (self.where, self.what)
 
 
+class DocumentErrors(DocumentError):  # noqa: N818 - it is several
+    """Several errors, one on each line; ``where`` and ``what`` are those of the first."""
+
+    def __init__(self, errors: Iterable[DocumentError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__(self.errors[0].where, self.errors[0].what)
+        self.args = ("\n".join(map(str, self.errors)),)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by constructor arguments."""
+        return type(self), (self.errors,)
+
+
+class Problems:
+    """The errors found so far, so that a person learns of all of them at once."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, DocumentError] = {}
+
+    def add(self, error: DocumentError) -> None:
+        """Keep an error, or each of several; the same one is kept once."""
+        for one in getattr(error, "errors", (error,)):
+            self._errors.setdefault(str(one), one)
+
+    def extend(self, problems: Problems) -> None:
+        """Keep the errors of other ``problems`` too."""
+        self._errors = {**self._errors, **problems._errors}
+
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return bool(self._errors)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Keep the `DocumentError` that ends the block."""
+        try:
+            yield
+        except DocumentError as error:
+            self.add(error)
+
+    def tell(self) -> None:
+        """Raise what was kept, in the order of the documents; do nothing if it is nothing."""
+        errors = sorted(self._errors.values(), key=_order)
+        if errors:
+            raise errors[0] if len(errors) == 1 else DocumentErrors(errors)
+
+
+def _order(error: DocumentError) -> tuple[str, int, int]:
+    where = error.where
+    return getattr(where, "file", ""), getattr(where, "line", 0), getattr(where, "column", 0)
+
+
 class PatternError(InputError):
     """Host pattern that selects nothing or cannot be parsed."""
+
+
+class NoInventoryError(PatternError):
+    """Hosts that only an inventory could name, and there is none."""
 
 
 class LayoutError(InputError):
@@ -125,6 +184,12 @@ class NodeError(GpuopsError):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by constructor arguments: results contain errors and are sent between processes."""
         return type(self), (self.node, self.what, self.kind)
+
+
+class AbandonedError(NodeError):
+    """The run's own time was up before the node answered, which says nothing about the node."""
+
+    usual_kind: ClassVar[UnreachableKind] = "timeout"
 
 
 class ConnectError(NodeError):

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from gpuops.cancellation import CancelToken
 from gpuops.content import blame
-from gpuops.errors import CancelledError, GpuopsError, NodeError
+from gpuops.errors import AbandonedError, CancelledError, GpuopsError, NodeError
 from gpuops.inventory import Host
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def each(
     late = f"no answer within the run's {total_seconds:g} s"
     return Outcomes(
         (
-            outcomes.get(index) or Outcome(host.name, error=ending or NodeError(host.name, late, "timeout"))
+            outcomes.get(index) or Outcome(host.name, error=ending or AbandonedError(host.name, late))
             for index, host in enumerate(hosts)
         ),
         interrupted=ending is not None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -66,9 +68,14 @@ class Layout:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Return the position of ``rank`` along every axis; ``ep`` is its position in its expert group."""
+        return {axis: rank // stride % degree for axis, stride, degree in self._steps}
+
+    @functools.cached_property
+    def _steps(self) -> tuple[tuple[str, int, int], ...]:
+        """The axes with their strides and degrees, ``ep`` last; every rank needs them."""
         dense, expert = self.strides(), self.strides(expert=True)
-        coordinates = {axis: rank // dense[axis] % getattr(self, axis) for axis in AXES if axis != "ep"}
-        return {**coordinates, "ep": rank // expert["ep"] % self.ep}
+        axes = [(axis, dense[axis], int(getattr(self, axis))) for axis in AXES if axis != "ep"]
+        return (*axes, ("ep", expert["ep"], self.ep))
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
         """Return the rank groups along ``axis``, sorted by first rank; each group is in the order of its coordinate.
@@ -78,8 +85,9 @@ class Layout:
         strides, size = self.strides(expert=axis == "ep"), getattr(self, axis)
         stride = strides["dp"] if axis == "dp_shard" else strides["dp"] * self.dp_shard
         stride = strides.get(axis, stride)
-        firsts = (rank for rank in range(self.ranks) if rank // stride % size == 0)
-        return [tuple(first + i * stride for i in range(size)) for first in firsts]
+        block = stride * size  # of the ranks in it, the first ones of all its groups are neighbours
+        firsts = (range(at, min(at + stride, self.ranks)) for at in range(0, self.ranks, block))
+        return [tuple(range(first, first + block, stride)) for first in itertools.chain.from_iterable(firsts)]
 
     def strides(self, *, expert: bool = False) -> dict[str, int]:
         """Return the rank distance of neighbours along each axis: the product of the degrees before it in ``order``.
@@ -166,7 +174,8 @@ def _value(key: str, value: str) -> int | bool | str:
         return _BOOLEANS[value.lower()]
     low, high = (0, _FROM_ZERO[key]) if key in _FROM_ZERO else (1, 1_000_000)
     if not re.fullmatch("[0-9]{1,7}", value) or not low <= int(value) <= high:
-        raise LayoutError(f'layout: {key} must be a whole number from {low} to {high}, not "{value}"')
+        hint = "; to share states among all of dp, omit it" if key == "shard" else ""
+        raise LayoutError(f'layout: {key} must be a whole number from {low} to {high}, not "{value}"{hint}')
     return int(value)
 
 
@@ -331,17 +340,25 @@ def _zero(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
         yield RuleViolation("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
 
 
+ONE_SHARD = "shard=1 leaves ZeRO one rank, which has nothing to partition; omit shard, and use zero=0 for whole copies"
+
+
+def without_zero(shard: int) -> str:
+    """Return why ``shard`` is refused without ZeRO."""
+    return f"shard={shard} says among how many ranks ZeRO partitions, but zero is 0; omit shard, or add zero=3"
+
+
 def _shards(layout: Layout) -> Iterator[RuleViolation]:
     """Yield what HSDP cannot have; torchtitan and megatron-core have the same rule for experts beside it."""
     among = layout.dp_shard * layout.cp
     if layout.dp % layout.dp_shard:
         yield RuleViolation("hsdp", f"shard={layout.shard} does not divide dp={layout.dp}")
+    elif layout.shard and layout.zero == 0:
+        yield RuleViolation("hsdp", without_zero(layout.shard))
     elif layout.dp_replicate == 1:
         return
-    elif layout.zero == 0:
-        yield RuleViolation("hsdp", f"shard={layout.shard} says among how many ranks ZeRO partitions, but zero is 0")
     elif among == 1:
-        yield RuleViolation("hsdp", "shard=1 leaves ZeRO one rank, which has nothing to partition; use zero=0")
+        yield RuleViolation("hsdp", ONE_SHARD)
     elif among % layout.ep:
         yield RuleViolation("hsdp", f"ep={layout.ep} does not divide shard·cp={among}, whose ranks hold the experts")
 

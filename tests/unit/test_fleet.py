@@ -7,7 +7,7 @@ import pytest
 
 from gpuops import fleet
 from gpuops.cancellation import CancelToken
-from gpuops.errors import CancelledError, ConnectError, NodeError
+from gpuops.errors import AbandonedError, CancelledError, ConnectError, NodeError
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_worker_that_cannot_be_stopped_does_not_keep_the_run(hosts, released, 
     began = time.monotonic()
     outcomes = fleet.each(hosts[:2], lambda _: released.wait(30), total_seconds=0.2)
     assert time.monotonic() - began < 8
-    assert [(type(o.error), o.error.kind) for o in outcomes] == [(NodeError, "timeout")] * 2
+    assert [(type(o.error), o.error.kind) for o in outcomes] == [(AbandonedError, "timeout")] * 2
 
 
 def test_an_interrupt_stops_what_runs_and_starts_nothing_more(hosts, released):

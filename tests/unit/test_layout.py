@@ -589,8 +589,10 @@ def test_without_shard_all_replicas_share_states(text):
     [
         ("dp=8,zero=3,shard=3", "shard=3 does not divide dp=8"),
         ("dp=8,zero=3,shard=16", "shard=16 does not divide dp=8"),
-        ("dp=8,shard=4", "but zero is 0"),
-        ("dp=8,zero=1,shard=1", "has nothing to partition; use zero=0"),
+        ("dp=8,shard=4", "but zero is 0; omit shard, or add zero=3"),
+        ("dp=8,shard=8", "but zero is 0; omit shard, or add zero=3"),
+        ("dp=8,shard=1", "but zero is 0; omit shard, or add zero=3"),
+        ("dp=8,zero=1,shard=1", "has nothing to partition; omit shard, and use zero=0 for whole copies"),
         ("dp=8,ep=4,zero=1,shard=2", "ep=4 does not divide shard·cp=2"),
     ],
 )

@@ -92,7 +92,9 @@ def test_the_commands_restart_a_job_from_its_launch_directory(tmp_path, monkeypa
     run(render_command, "-t", "torchrun", "gpu[01-05]:8", "--replace", "gpu03", "--overwrite")
     assert "--node-rank=2" in (tmp_path / "launch" / "static-gpu05.sh").read_text()
     again = run(place_command, "gpu[01-05]:8", "--replace", "gpu03")
-    assert 'launch has ranks on gpu[01-02,04-05] alone: no host or group called "gpu03"' in str(again.exception)
+    assert "gpu03 was replaced already in launch; to start the job: gpuops launch launch -i " in str(again.exception)
+    twice = run(render_command, "-t", "torchrun", "gpu[01-05]:8", "--replace", "gpu03", "--overwrite")
+    assert "gpu03 was replaced already in launch" in str(twice.exception)
 
 
 def test_a_node_that_the_job_has_lost_before_is_no_spare(tmp_path, monkeypatch):

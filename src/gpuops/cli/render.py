@@ -10,12 +10,11 @@ import click
 
 from gpuops.cli._common.asking import declares, describes_job, with_recorded, words_of
 from gpuops.cli._common.options import asks, carry_out, completes, reaches
-from gpuops.cli._common.terminal import WithWords, exits, page, print_lines, terminal_page
+from gpuops.cli._common.terminal import WithWords, exits, page, print_lines, tell, terminal_page
 from gpuops.requests import PlaceRequest, RenderRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
-    from gpuops.render import Launch
 
 _path = functools.partial(click.Path, path_type=Path)
 
@@ -52,18 +51,19 @@ def command(
     except for what you set. Nodes with their number of GPUs (gpu[01-04]:8) are not queried and need no inventory.
     """
     from gpuops.operations.launch import model_of
-    from gpuops.render import script_of
     from gpuops.report import launch as report
 
     _ = [cluster.catalogue.targets()[target] for target in targets]
     model_of(job["model"])  # a wrong word or file is reported before any node is asked
-    job |= {"command": _command(script_of(words or ("train.py",))), "force": request.force}
+    job |= {"command": _command(words, request), "force": request.force}
     placement = carry_out(cluster, request)
     jobs = {target: with_recorded(job, request.earlier, placement, target) for target in targets}
     made = [carry_out(cluster, RenderRequest(placement, target, **jobs[target])) for target in targets]
     launches = {output / launch.target.name if len(made) > 1 else output: launch for launch in made}
     if check:
-        return _check(launches)
+        inspected = [launch.inspect(folder) for folder, launch in launches.items()]
+        print_lines(report.checked(inspected, terminal_page()))
+        return int(any(complaints for complaints, _ in inspected))
     for folder, launch in launches.items():
         launch.refuse(folder, overwrite=overwrite)
     for folder, launch in launches.items():
@@ -75,16 +75,11 @@ def command(
     return 0
 
 
-def _command(words: tuple[str, ...]) -> tuple[str, ...]:
+def _command(words: tuple[str, ...], request: PlaceRequest) -> tuple[str, ...]:
     """Return the job's command; it starts in the launch directory, so a script here is named by its full path."""
-    script, *arguments = words
+    from gpuops.render import script_of
+
+    if not words and not request.replaced:
+        tell("no script is named, so the job is train.py; to name one: -- SCRIPT ARGS")
+    script, *arguments = script_of(words or ("train.py",))
     return (str(Path(script).resolve()) if Path(script).is_file() else script, *arguments)
-
-
-def _check(launches: dict[Path, Launch]) -> int:
-    """Print the problems of the files in the launch directories; return 1 if there are any."""
-    from gpuops.report import launch as report
-
-    inspected = [launch.inspect(folder) for folder, launch in launches.items()]
-    print_lines(report.checked(inspected, terminal_page()))
-    return int(any(complaints for complaints, _ in inspected))

@@ -37,6 +37,13 @@ def declared_gpus(pattern: str) -> dict[str, int]:
     return declared
 
 
+def with_gpus(pattern: str | None) -> str:
+    """Return an example of ``pattern`` that declares its nodes; empty if it names no nodes by themselves."""
+    parts = [part.strip() for part in split(pattern or "", ",")]
+    is_plain = parts != ["all"] and all(re.fullmatch(r"[\w.\[\]-]+", part) for part in parts)
+    return ",".join(f"{part}:8" for part in parts) if is_plain else ""
+
+
 def refusal(*patterns: str) -> str:
     """Return why ``patterns`` that declare nodes with their GPUs select no hosts, or what they lack for that.
 

@@ -96,7 +96,7 @@ def _declared(work: Workspace, gpus_by_node: Mapping[str, int]) -> list[NodeShap
     """Return the nodes as the request declares them; no node is asked."""
     if unknown := gpus_by_node.keys() - {host.name for host in work.hosts}:
         raise LayoutError(f"{min(unknown)}: not a host of {work.nodes.name}; gpus_by_node needs names of hosts")
-    work.note("no node was asked: NVLink inside each node is assumed, and NICs are left to NCCL")
+    work.note("no node was asked: NVLink inside nodes is assumed, NCCL chooses the NICs")
     return [declared_shape(host, gpus_by_node[host.name]) for host in work.hosts if host.name in gpus_by_node]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuops.cancellation import CancelToken
+from gpuops.errors import Problems
 from gpuops.events import HostActivity, StepDone
 from gpuops.inventory import Host
 from gpuops.nodes import Nodes
@@ -48,11 +49,12 @@ def plan(work: Workspace, request: ProvisionRequest) -> Plan:
     """Select the steps and hosts; raise `InputError` if the request is invalid."""
     tasks = work.catalogue.tasks()
     selection = StepSelection(tuple(request.tags), tuple(request.skip_tags), request.start_at)
-    book = request.playbook
+    book, problems = request.playbook, Problems()
     if not isinstance(book, Playbook):
-        book = load_playbook(book, tasks, work.catalogue.project)
+        book = load_playbook(book, tasks, work.catalogue.project, problems)
     chooser = _failed_only(work, request.retry) if request.retry else hosts_of(work)
-    return Plan(book, assign(book, chooser, selection, work.environment, request.extra_vars or {}), selection, tasks)
+    plays = assign(book, chooser, selection, work.environment, request.extra_vars or {}, problems)
+    return Plan(book, plays, selection, tasks)
 
 
 def hosts_of(work: Workspace) -> Callable[[str], Sequence[Host]]:

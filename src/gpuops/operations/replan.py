@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,8 +29,8 @@ def replan(work: Workspace, request: PlaceRequest, shapes: Sequence[NodeShape], 
     plan = read_recorded(request.earlier)
     layout = _layout(request, plan)
     held = {node["name"]: [rank["gpu"] for rank in node["ranks"]] for node in plan["nodes"]}
-    lost = _lost(work, request, held)
     before = [name for name in plan.get("replaced", ()) if name not in held]
+    lost = _lost(work, request, held, before)
     spares = {shape.name for shape in shapes} - held.keys()
     unfit = {} if request.all_nodes else _unfit(work, request, spares, before)
     work.nodes.note_excluded(unfit.values())
@@ -51,14 +52,25 @@ def _layout(request: PlaceRequest, plan: Mapping[str, Any]) -> Layout:
     return layout
 
 
-def _lost(work: Workspace, request: PlaceRequest, held: Collection[str]) -> list[str]:
-    """Return the nodes that the patterns select among those of the job; raise `LayoutError` for one without a rank."""
-    inventory = work.whole.inventory
+def _lost(work: Workspace, request: PlaceRequest, held: Collection[str], before: Collection[str]) -> list[str]:
+    """Return the nodes that the patterns select among those of the job; raise `LayoutError` for one without a rank.
+
+    The error of a command that is given twice names how to go on: what it replaces is among those lost ``before``.
+    """
     try:
-        selected = select(",".join(request.replaced), held, inventory.groups if inventory else {})
+        selected = _select(work, request, held)
     except PatternError as error:
+        with contextlib.suppress(PatternError):
+            gone = node_set(_select(work, request, before))
+            start = propose("launch", str(request.earlier))
+            raise LayoutError(f"{gone} was replaced already in {request.earlier}; to start the job: {start}") from error
         raise LayoutError(f"{request.earlier} has ranks on {node_set(held)} alone: {error}") from error
     return [name for name in held if name in selected]
+
+
+def _select(work: Workspace, request: PlaceRequest, names: Collection[str]) -> set[str]:
+    inventory = work.whole.inventory
+    return select(",".join(request.replaced), names, inventory.groups if inventory else {})
 
 
 def _unfit(

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from gpuops.layout import ONE_SHARD, without_zero
 from gpuops.planner.candidates import Flags, Numbers
 from gpuops.planner.hardware import ClusterSpec
 from gpuops.planner.training import TrainingSetup
@@ -55,11 +56,11 @@ SHARD_RULES: tuple[ShardRule, ...] = (
     ShardRule(lambda x, _: ~_repeats(x) | (x["shard"] > 0) & (x["dp"] % np.maximum(x["shard"], 1) == 0),
               lambda x: f"shard={x['shard'][0]} does not divide dp={x['dp'][0]}"),
     ShardRule(lambda x, _: ~_repeats(x) | (x["shard"] < x["dp"]),
-              lambda x: f"shard={x['shard'][0]} is all of dp={x['dp'][0]}: omit it"),
+              lambda x: f"shard={x['shard'][0]} is all of dp={x['dp'][0]}; write shard=0, or omit it"),
     ShardRule(lambda x, _: ~_repeats(x) | (x["zero"] > 0),
-              lambda x: f"shard={x['shard'][0]} says among how many ranks ZeRO partitions, but zero is 0"),
+              lambda x: without_zero(x["shard"][0])),
     ShardRule(lambda x, _: ~_repeats(x) | (_ranks(x) > 1),
-              lambda _: "shard=1 leaves ZeRO one rank, which has nothing to partition; use zero=0"),
+              lambda _: ONE_SHARD),
     ShardRule(lambda x, _: ~_repeats(x) | (_ranks(x) % x["ep"] == 0),
               lambda x: f"ep={x['ep'][0]} does not divide shard·cp={_ranks(x)[0]}, whose ranks hold the experts"),
     ShardRule(lambda x, job: ~_repeats(x) | (job.framework != "megatron") | (x["zero"] < 2) | (x["ep"] == 1),

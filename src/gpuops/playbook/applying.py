@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from gpuops.errors import (
     AuthenticationError,
@@ -18,12 +20,13 @@ from gpuops.errors import (
     OutputError,
 )
 from gpuops.playbook import rebooting, systemd_unit
-from gpuops.playbook.binding import BoundStep
+from gpuops.playbook.binding import BoundStep, Turn
 from gpuops.playbook.condition import FACTS, Condition
 from gpuops.playbook.journal import Journal, JournaledChange, change_key
 from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.planning import Planned, plan
-from gpuops.playbook.result import Status, StepResult
+from gpuops.playbook.play import Step
+from gpuops.playbook.result import Status, StepResult, sum_up
 from gpuops.playbook.task import Change, Later, NeedsOperator
 from gpuops.probes import every_probe
 from gpuops.shell import Completed
@@ -36,6 +39,7 @@ _UNREACHED = (ConnectError, HostKeyError, AuthenticationError, LostError, reboot
 _STOPPED = re.compile(r"^dpkg: error .*\n .*", re.MULTILINE)
 _COMPLAINT = re.compile(r"^(?:W: GPG error|E: |dpkg: error|Error: |error: ).*", re.MULTILINE)
 End = tuple[Status, str]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def run_step(
@@ -47,21 +51,67 @@ def run_step(
     whether the step is due. An `OutputError` (the journal cannot be written) is raised; all other errors are in the
     result.
     """
-    step, began = bound.step, session.clock()
+    began = session.clock()
+    try:
+        turns = (_UNDECIDED,) if doubt else bound.turns(_data(bound, session))
+        results = list(_take(turns, bound, session, reboots_next=reboots_next, doubt=doubt))
+        result = sum_up(results, [turn.item for turn in turns]) if bound.step.loop else results[0]
+    except NodeError as error:
+        result = _untried(bound, session, status_of(error), error.what, error)
+    except DocumentError as error:
+        result = _untried(bound, session, "later" if session.would_change else "failed", str(error))
+    result = replace(result, seconds=session.clock() - began, handler=handler)
+    _remember(session, bound, result)
+    return result
+
+
+def _take(
+    turns: Sequence[Turn], bound: BoundStep, session: NodeSession, *, reboots_next: bool, doubt: str
+) -> Iterator[StepResult]:
+    """Yield the result for each item, up to the first that fails."""
+    for number, turn in enumerate(turns, start=1):
+        key = f"{bound.step.id}[{number}]" if bound.step.loop else bound.step.id
+        made = any(made.step == key and made.succeeded for made in session.made)
+        work = _Attempts(bound.step, turn, key, reboots_next=reboots_next, doubt=doubt, was_made_before=made)
+        result = _turn_result(work, session)
+        yield result
+        if result.out:
+            return
+
+
+def _turn_result(work: _Attempts, session: NodeSession) -> StepResult:
+    """Try until it is done, or as often as the step says."""
+    step = work.step
     tries = 1 + (step.retries if session.journal else 0)
     attempt = 0
     while True:
         attempt += 1
         session.ends = session.clock() + step.timeout_seconds if step.timeout_seconds else float("inf")
-        result = _Attempt(bound, session, reboots_next=reboots_next, doubt=doubt).result()
+        result = _Attempt(work, session).result()
         session.ends = float("inf")
         if not result.out or result.status in ("needs_operator", "interrupted") or attempt == tries:
             break
         session.sleep(step.delay_seconds)
-    ignored = result.status == "failed" and step.ignore_errors
-    result = replace(result, attempts=attempt, seconds=session.clock() - began, ignored=ignored, handler=handler)
-    _remember(session, bound, result)
-    return result
+    return replace(result, attempts=attempt, ignored=result.status == "failed" and step.ignore_errors)
+
+
+def _data(bound: BoundStep, session: NodeSession) -> dict[str, Any]:
+    """Return what was registered, and the facts that the step's parameters name."""
+    return {**session.registered, FACTS: _facts(session, bound.facts)} if bound.facts else session.registered
+
+
+def _facts(session: NodeSession, names: Iterable[str]) -> dict[str, Any]:
+    probes = [every_probe()[name] for name in sorted(names)]
+    answers = session.ask([probe.question for probe in probes]) if probes else []
+    return {probe.name: probe.read(answer) for probe, answer in zip(probes, answers, strict=True)}
+
+
+def _untried(
+    bound: BoundStep, session: NodeSession, status: Status, why: str, error: NodeError | None = None
+) -> StepResult:
+    step = bound.step
+    ignored = status == "failed" and step.ignore_errors
+    return StepResult(session.name, step.id, step.name, status, why, error=error, ignored=ignored)
 
 
 def status_of(error: NodeError) -> Status:
@@ -75,42 +125,58 @@ def _remember(session: NodeSession, bound: BoundStep, result: StepResult) -> Non
         session.registered[bound.step.register] = result.registered
     session.would_change |= result.status in ("would_change", "later")
     if result.handler and not result.out:
-        session.made = [made for made in session.made if made.step != bound.step.id]
+        session.made = [made for made in session.made if made.step_id != bound.step.id]
+
+
+@dataclass(frozen=True)
+class _Attempts:
+    """What every attempt at a step, or at one item of its loop, has in common; ``key`` names it in the journal.
+
+    ``was_made_before``: this run made a change for it before it was interrupted.
+    """
+
+    step: Step
+    turn: Turn
+    key: str
+    reboots_next: bool
+    doubt: str
+    was_made_before: bool
+
+
+_UNDECIDED = Turn(None, {})
 
 
 class _Attempt:
-    """One attempt at a step."""
+    """One attempt."""
 
-    def __init__(self, bound: BoundStep, session: NodeSession, *, reboots_next: bool, doubt: str) -> None:
-        self._bound = bound
-        self._doubt = doubt
+    def __init__(self, work: _Attempts, session: NodeSession) -> None:
+        self._step = work.step
+        self._turn = work.turn
+        self._key = work.key
+        self._doubt = work.doubt
         self._session = session
-        self._reboots_next = reboots_next
+        self._reboots_next = work.reboots_next
+        self._was_made_before = work.was_made_before
+        self._output: dict[str, object] | None = None
         self._applied: list[Change] = []
         self._planned = Planned()
         self._error: NodeError | None = None
 
     def result(self) -> StepResult:
         """Return its outcome."""
-        step = self._bound.step
         status, why = self._status()
         changes = self._planned.changes if status == "would_change" else self._applied
         later = [later.why for later in self._planned.later] if status == "would_change" else []
-        return StepResult(
-            self._session.name,
-            step.id,
-            step.name,
-            status,
-            why,
-            changes=tuple(changes),
-            later=tuple(later),
-            value=self._planned.value,
-            error=self._error,
-        )
+        return replace(self._so_far(status, why), changes=tuple(changes), later=tuple(later), error=self._error)
+
+    def _so_far(self, status: Status, why: str = "") -> StepResult:
+        """Return the result as ``register`` keeps it; the output of a command is the value of a task without one."""
+        value = self._output if self._planned.value is None else self._planned.value
+        return StepResult(self._session.name, self._step.id, self._step.name, status, why, value=value)
 
     def _status(self) -> End:
         try:
-            return self._skipped() or self._outcome()
+            return self._skipped() or self._judged(*self._outcome())
         except OutputError:
             raise
         except NodeError as error:
@@ -124,29 +190,48 @@ class _Attempt:
         if self._doubt:
             return "later", self._doubt
         try:
-            false = self._first_false(self._bound.step.when)
+            false = self._first_false(self._step.when)
         except DocumentError as error:
             if self._session.would_change:
                 return "later", str(error)
             raise
         return ("skipped", f"not: {false.text}") if false else None
 
-    def _first_false(self, conditions: Iterable[Condition]) -> Condition | None:
+    def _judged(self, status: Status, why: str) -> End:
+        """Return how the step ended by its own conditions."""
+        step = self._step
+        if not step.judging or status not in ("ok", "changed", "would_change"):
+            return status, why
+        own = {step.register: self._so_far(status).registered} if step.register else {}
+        try:
+            if any(self._first_false([condition], own) is None for condition in step.failed_when):
+                why = f"failed_when: {' and '.join(condition.text for condition in step.failed_when)}"
+                return ("later" if self._session.would_change else "failed"), why
+            false = self._first_false(step.until, own)
+            is_change = not step.changed_when or self._first_false(step.changed_when, own) is None
+        except DocumentError as error:
+            if not self._session.journal:
+                return status if status == "would_change" else "later", str(error)
+            if self._was_made_before and not self._applied:  # its output went with the run that was interrupted
+                return status, why
+            raise
+        if false:
+            return ("failed" if self._session.journal else "later"), f"not yet: {false.text}"
+        return (status, why) if is_change else ("ok", "")
+
+    def _first_false(self, conditions: Iterable[Condition], own: Mapping[str, Any] = NOTHING) -> Condition | None:
         conditions = tuple(conditions)
-        names = sorted({name for condition in conditions for name in condition.facts})
-        probes = [every_probe()[name] for name in names]
-        answers = self._session.ask([probe.question for probe in probes]) if probes else []
-        facts = {p.name: p.read(answer) for p, answer in zip(probes, answers, strict=True)}
-        scope = {**self._bound.scope, **self._session.registered, FACTS: facts}
+        facts = _facts(self._session, {name for condition in conditions for name in condition.facts})
+        scope = {**self._turn.scope, **self._session.registered, **own, FACTS: facts}
         return next((condition for condition in conditions if not condition.holds(scope)), None)
 
     def _outcome(self) -> End:
         if self._session.journal:
             self._collect_unfinished(self._session.journal)
         for _ in range(MOST_PHASES):
-            step, session = self._bound.step, self._session
+            session = self._session
             self._planned = plan(
-                step.task, self._bound.params, session.machine, session.ask, session.library, session.environment
+                self._step.task, self._turn.params, session.machine, session.ask, session.library, session.environment
             )
             todo = [change for change in self._planned.changes if not self._is_past(change)]
             end = self._stopped() or (self._apply(todo, session.journal) if session.journal else self._check(todo))
@@ -169,11 +254,13 @@ class _Attempt:
         if change.kind == "restart" and self._reboots_next:
             return True
         key = change_key(change)
+        if self._step.until:  # which asks for repetition
+            return change.kind != "state" and key in map(change_key, self._applied)
         return change.kind != "state" and any(made.succeeded and made.change_key == key for made in self._made())
 
     def _made(self) -> list[JournaledChange]:
         """Return the changes that this run made for this step, including those before it was resumed."""
-        return [made for made in self._session.made if made.step == self._bound.step.id]
+        return [made for made in self._session.made if made.step == self._key]
 
     def _check(self, todo: list[Change]) -> End:
         calls = [Later(f"{change.what}: a function's effect is not known in advance") for change in todo if change.call]
@@ -208,9 +295,6 @@ class _Attempt:
     def _settled(self) -> End:
         if self._planned.later:
             return "failed", "; ".join(later.why for later in self._planned.later)
-        false = self._first_false(self._bound.step.until)
-        if false:
-            return "failed", f"not yet: {false.text}"
         if self._reboots_next and self._planned.changes:
             return "skipped", "the node reboots next"
         return ("changed" if any(made.succeeded for made in self._made()) else "ok"), ""
@@ -230,7 +314,9 @@ class _Attempt:
         number = self._begin(change, journal)
         unit = systemd_unit.unit_of(journal.run, number)
         completed = self._run(change, unit)
-        succeeded = completed.exit in change.exits and not completed.timed_out and not completed.truncated
+        succeeded = not (change.exits and completed.exit not in change.exits)
+        succeeded = succeeded and not completed.timed_out and not completed.truncated
+        self._output = {"out": completed.out, "err": completed.err, "exit": completed.exit}
         self._note(journal, number, completed, succeeded=succeeded)
         if succeeded:
             self._applied.append(change)
@@ -268,9 +354,9 @@ class _Attempt:
         return None
 
     def _begin(self, change: Change, journal: Journal, boot_id: str = "") -> int:
-        step = self._bound.step
-        number = journal.begin(self._session.name, step.id, change, step.notify, boot_id=boot_id)
-        about = (number, self._session.name, step.id, change.kind, change_key(change), change.detach, boot_id)
+        notify = () if self._step.changed_when else self._step.notify  # which its output decides
+        number = journal.begin(self._session.name, self._key, change, notify, boot_id=boot_id)
+        about = (number, self._session.name, self._key, change.kind, change_key(change), change.detach, boot_id)
         self._session.made.append(JournaledChange(*about))
         return number
 

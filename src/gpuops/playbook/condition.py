@@ -26,6 +26,11 @@ _ALLOWED = (
     ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Name, ast.Attribute, ast.Subscript,
     ast.Constant, ast.List, ast.Tuple, ast.Load, ast.Call,
 )  # fmt: skip
+_INSTEAD: Mapping[type[ast.AST], str] = {
+    ast.BitOr: "a filter belongs in the braces of a variable; compare that variable",
+    ast.Is: 'write x.changed, x.status == "failed" or a comparison; what may be missing needs a default in vars',
+    ast.IsNot: "write not x.changed or a comparison; what may be missing needs a default in vars",
+}
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -92,6 +97,12 @@ class Condition:
         return names
 
     @property
+    def paths(self) -> list[tuple[str, str]]:
+        """Each name of which a part is used, with that part (``result.changed``)."""
+        owners = [node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)]
+        return [(node.value.id, node.attr) for node in owners if isinstance(node.value, ast.Name)]
+
+    @property
     def facts(self) -> set[str]:
         """The probes that it needs."""
         return {name.partition(".")[2] for name in self.names if name.startswith(f"{FACTS}.")}
@@ -129,14 +140,15 @@ def _read(node: YamlNode) -> Condition:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise node.fail(f"{text!r} is not a condition: {str(error).split(' (')[0]}") from error
-    for part in ast.walk(tree):
+    for part in sorted(ast.walk(tree), key=lambda part: type(part) not in _INSTEAD):
         _refuse_foreign(node, part)
     return Condition(text, node.where, tree)
 
 
 def _refuse_foreign(node: YamlNode, part: ast.AST) -> None:
     if not isinstance(part, (*_ALLOWED, *_COMPARISONS)):
-        raise node.fail(f"a condition cannot contain {type(part).__name__.lower()}; see docs/playbooks.md")
+        way = _INSTEAD.get(type(part), "see docs/playbooks.md")
+        raise node.fail(f"a condition cannot contain {type(part).__name__.lower()}; {way}")
     if isinstance(part, ast.Call) and (ast.unparse(part.func) != "version" or len(part.args) != 1 or part.keywords):
         raise node.fail(f"unknown function {ast.unparse(part)}; the only function is version(x)")
     if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Constant, ast.UnaryOp)):

@@ -204,7 +204,10 @@ def _fault(entry: object, begun: set[int], *, is_first: bool) -> str:
 
 @dataclass(frozen=True)
 class JournaledChange:
-    """A change of an earlier attempt; ``succeeded`` is None if its outcome is unknown."""
+    """A change of an earlier attempt; ``succeeded`` is None if its outcome is unknown.
+
+    ``step`` is the id of its step; in a loop, ``ID[2]`` for the second item.
+    """
 
     number: int
     node: str
@@ -214,6 +217,11 @@ class JournaledChange:
     detach: bool = False
     boot_id: str = ""
     succeeded: bool | None = None
+
+    @property
+    def step_id(self) -> str:
+        """The step's id, without the number of its loop's item."""
+        return self.step.partition("[")[0]
 
 
 def changes(lines: Iterable[Line]) -> list[JournaledChange]:
@@ -226,7 +234,9 @@ def changes(lines: Iterable[Line]) -> list[JournaledChange]:
             by_number[line["id"]] = replace(by_number[line["id"]], succeeded=line["good"])
         elif _ends_handler(line):
             step = (line["node"], line["step"])
-            by_number = {number: change for number, change in by_number.items() if (change.node, change.step) != step}
+            by_number = {
+                number: change for number, change in by_number.items() if (change.node, change.step_id) != step
+            }
     return list(by_number.values())
 
 

@@ -3,54 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gpuops.content import find
-from gpuops.document import YamlNode, is_file, load
-from gpuops.errors import ContentError, DocumentError, did_you_mean
-from gpuops.playbook.condition import Condition, read_conditions
+from gpuops.document import Where, YamlNode, is_file, load
+from gpuops.errors import ContentError, DocumentError, Problems, did_you_mean
 from gpuops.playbook.play import RACK, Flush, Play, Playbook, Share, Step
+from gpuops.playbook.step_keys import BLOCK, INCLUDE, Context, only, step_fields, task_key, words
 from gpuops.playbook.task import TaskRegistry
 
 _PLAY = (
     "name", "hosts", "serial", "max_fail_percentage", "any_errors_fatal", "stack", "vars", "tasks", "handlers", "tags",
+    "become",
 )  # fmt: skip
-_STEP = (
-    "id", "name", "when", "tags", "notify", "register", "retries", "delay", "until", "ignore_errors", "timeout",
-)  # fmt: skip
-_INCLUDE = ("include", "name", "vars", "when", "tags")
 _DEEPEST = 8
 
 
-def load_playbook(name: str, library: TaskRegistry, project: Path | None = None) -> Playbook:
-    """Return the playbook in the file ``name``, or the project's or built-in playbook of that name."""
+def load_playbook(
+    name: str, library: TaskRegistry, project: Path | None = None, problems: Problems | None = None
+) -> Playbook:
+    """Return the playbook in the file ``name``, or the project's or built-in playbook of that name.
+
+    Raise `DocumentError` with everything that is wrong with it, or add that to ``problems`` for the caller to raise.
+    """
     path = Path(name) if Path(name).suffix in (".yml", ".yaml") else find("playbooks", name, ".yml", project).path
-    reader = _Reader(library, project)
+    found = Problems()
+    reader = _Reader(library, project, found)
     plays = tuple(reader.plays(path))
-    if not plays:
+    if problems is None:
+        found.tell()
+    else:
+        problems.extend(found)
+    if not plays and not found:
         raise ContentError(f"{path}: no plays found; expected a list of plays (- hosts: …)")
     tasks = {step.task.path for play in plays for step in play.every_step}
     return Playbook(path, plays, tuple(dict.fromkeys([*reader.files, *sorted(tasks), *library.own_files])))
 
 
-@dataclass(frozen=True)
-class _Context:
-    """The settings that steps inherit from their include or their play."""
-
-    vars: Mapping[str, YamlNode] = field(default_factory=dict)
-    when: tuple[Condition, ...] = ()
-    tags: frozenset[str] = frozenset()
-    depth: int = 0
-
-
 class _Reader:
     """Reader of the files of one playbook; it keeps their paths and the ids of their steps."""
 
-    def __init__(self, library: TaskRegistry, project: Path | None) -> None:
+    def __init__(self, library: TaskRegistry, project: Path | None, problems: Problems) -> None:
         self.files: list[Path] = []
+        self._problems = problems
+        self._broken: set[str] = set()
+        self._notified: list[tuple[Where, str]] = []
         self._library = library
         self._project = project
         self._ids: dict[str, Step] = {}
@@ -58,12 +58,17 @@ class _Reader:
 
     def plays(self, path: Path, depth: int = 0) -> Iterator[Play]:
         """Yield the plays of one file, and of those that it includes."""
-        for node in self._load(path, depth).list("a list of plays (- hosts: …)"):
-            if "include" in node.map("a play"):
-                include = node.only(("include", "name"), "in an include of plays")["include"]
-                yield from self.plays(self._included(include), depth + 1)
-            else:
-                yield self._play(node)
+        with self._problems.collecting():
+            for node in self._load(path, depth).list("a list of plays (- hosts: …)"):
+                with self._problems.collecting():
+                    yield from self._plays_of(node, depth)
+
+    def _plays_of(self, node: YamlNode, depth: int) -> Iterator[Play]:
+        if "include" in node.map("a play"):
+            include = node.only(("include", "name"), "in an include of plays")["include"]
+            yield from self.plays(self._included(include), depth + 1)
+        else:
+            yield self._play(node)
 
     def _load(self, path: Path, depth: int) -> YamlNode:
         if depth > _DEEPEST:
@@ -84,26 +89,44 @@ class _Reader:
             raise node.fail(f"no file {beside}, and {error}") from error
 
     def _play(self, node: YamlNode) -> Play:
-        keys = node.only(_PLAY, "in a play")
-        if "hosts" not in keys:
-            raise node.fail('a play needs "hosts": a pattern such as h100, or all')
-        self._plays += 1
-        context = _Context(tags=_words(keys.get("tags")))
-        variables = keys["vars"].map("variables") if "vars" in keys else {}
-        stack = {"stack": self._stack(keys["stack"])} if "stack" in keys else {}
-        handlers = tuple(self._steps(keys.get("handlers"), _Context(), handlers=True))
-        steps = tuple(self._steps(keys.get("tasks"), context))
+        keys, fields, collecting = node.map(), dict[str, Any](), self._problems.collecting
+        with collecting():
+            only(node, _PLAY, "in a play")
+        with collecting():
+            if "hosts" not in keys:
+                raise node.fail('a play needs "hosts": a pattern such as h100, or all')
+            fields["hosts"] = keys["hosts"].text("a host pattern")
+        with collecting():
+            fields["name"] = keys["name"].text("name") if "name" in keys else fields.get("hosts", "")
+        with collecting():
+            stack = {"stack": self._stack(keys["stack"])} if "stack" in keys else {}
+            fields["vars"] = {**stack, **(keys["vars"].map("variables") if "vars" in keys else {})}
+        for key, (field, read) in _LIMITS.items():
+            with collecting():
+                fields |= {field: read(keys[key])} if key in keys else {}
+        self._plays, self._broken, self._notified = self._plays + 1, set(), []
+        root = Context(become=Context().inner(node, self._problems).become)
+        handlers = tuple(self._steps(keys.get("handlers"), root, handlers=True))
+        steps = tuple(self._steps(keys.get("tasks"), replace(root, tags=words(keys.get("tags")))))
         play = Play(
-            name=_text(keys, "name") or keys["hosts"].text(),
-            where=node.where,
-            hosts=keys["hosts"].text("a host pattern"),
+            **{"name": "", "hosts": "", "where": node.where, **fields},
             steps=steps,
             handlers=tuple(step for step in handlers if isinstance(step, Step)),
-            vars={**stack, **variables},
-            **_limits(keys),
+            broken=frozenset(self._broken),
         )
-        _check_notify(play)
+        self._check_notify(play)
         return play
+
+    def _check_notify(self, play: Play) -> None:
+        """Add a problem unless every notified handler exists and its name is unique."""
+        names = [handler.name for handler in play.handlers]
+        for number, handler in enumerate(play.handlers):
+            if handler.name in names[:number]:
+                self._problems.add(DocumentError(handler.where, f'two handlers are named "{handler.name}"'))
+        for where, name in self._notified:
+            if name not in (*names, *self._broken):
+                hint = did_you_mean(name, names) or "; the play's handlers: " + (", ".join(names) or "none")
+                self._problems.add(DocumentError(where, f'no handler named "{name}"{hint}'))
 
     def _stack(self, node: YamlNode) -> YamlNode:
         """Return the locked set of versions of that name, the project's own first: a map, which becomes a variable."""
@@ -115,77 +138,63 @@ class _Reader:
         stack.map("what each task is given")
         return stack
 
-    def _steps(self, node: YamlNode | None, context: _Context, *, handlers: bool = False) -> Iterator[Step | Flush]:
-        for item in node.list("a list of tasks (- name: …)") if node else ():
-            keys = item.map("a task")
-            if "include" in keys:
-                yield from self._include(item, context, handlers=handlers)
-            elif "flush" in keys:
-                item.only(("flush", "name"), "beside flush")
-                yield Flush(item.where)
-            else:
-                yield self._step(item, context, handlers=handlers)
+    def _steps(self, node: YamlNode | None, context: Context, *, handlers: bool = False) -> Iterator[Step | Flush]:
+        """Yield the steps of a list; what is wrong with one of them does not hide the others."""
+        for item in self._items(node):
+            with self._problems.collecting():
+                yield from self._item(item, context, handlers=handlers)
 
-    def _include(self, node: YamlNode, context: _Context, *, handlers: bool) -> Iterator[Step | Flush]:
-        keys = node.only(_INCLUDE, "in an include")
-        inner = _Context(
-            {**context.vars, **(keys["vars"].map("variables") if "vars" in keys else {})},
-            (*context.when, *read_conditions(keys.get("when"))),
-            context.tags | _words(keys.get("tags")),
-            context.depth + 1,
-        )
-        yield from self._steps(self._load(self._included(keys["include"]), inner.depth), inner, handlers=handlers)
+    def _items(self, node: YamlNode | None) -> list[YamlNode]:
+        with self._problems.collecting():
+            return node.list("a list of tasks (- name: …)") if node else []
+        return []
 
-    def _step(self, node: YamlNode, context: _Context, *, handlers: bool) -> Step:
+    def _item(self, item: YamlNode, context: Context, *, handlers: bool) -> Iterator[Step | Flush]:
+        keys = item.map("a task")
+        if "include" in keys:
+            yield from self._include(item, context, handlers=handlers)
+        elif "flush" in keys:
+            item.only(("flush", "name"), "beside flush")
+            yield Flush(item.where)
+        elif "block" in keys and keys["block"].entries is None:  # a map is the parameters of the task block
+            with self._problems.collecting():
+                only(item, BLOCK, "in a block")
+            yield from self._steps(keys["block"], context.inner(item, self._problems), handlers=handlers)
+        else:
+            yield from self._step(item, context, handlers=handlers)
+
+    def _include(self, node: YamlNode, context: Context, *, handlers: bool) -> Iterator[Step | Flush]:
+        with self._problems.collecting():
+            only(node, INCLUDE, "in an include")
+        inner = replace(context.inner(node, self._problems), depth=context.depth + 1)
+        included = self._load(self._included(node.map()["include"]), inner.depth)
+        yield from self._steps(included, inner, handlers=handlers)
+
+    def _step(self, node: YamlNode, context: Context, *, handlers: bool) -> Iterator[Step]:
         keys = node.map()
-        named = [key for key in keys if key not in _STEP]
-        if len(named) != 1:
-            raise self._wrong_step(node, named)
-        if named[0] not in self._library.names:
-            allowed_keys = (*_STEP, "include", "flush", *self._library.names)
-            hint = did_you_mean(named[0], allowed_keys)
-            raise DocumentError(node.keys[named[0]], f'no task named "{named[0]}"{hint}')
-        task = self._library[named[0]]
+        name = task_key(node, self._library.names, self._problems)
+        fields = step_fields(node, self._problems)
+        self._notified += [(node.where, handler) for handler in fields.get("notify", ())]
+        if handlers and fields.get("run_once"):
+            self._problems.add(keys["run_once"].fail("a handler runs on every node that notified it"))
+        if name is None:
+            self._broken |= {fields[key] for key in ("register", "name") if key in fields}
+            return
+        task = self._library[name]
+        fields.setdefault("id", f"{self._plays}.{'h' if handlers else ''}{len(self._ids) + 1}")
         step = Step(
-            id=_text(keys, "id") or f"{self._plays}.{'h' if handlers else ''}{len(self._ids) + 1}",
-            name=_text(keys, "name") or task.name,
-            where=node.where,
-            task=task,
-            raw_params=keys[named[0]],
-            vars=context.vars,
-            when=(*context.when, *read_conditions(keys.get("when"))),
-            tags=context.tags | _words(keys.get("tags")),
-            notify=tuple(_listed(keys.get("notify"))),
-            register=_text(keys, "register"),
-            until=read_conditions(keys.get("until")),
-            **_trials(keys),
+            **{"name": task.name, "where": node.where, "task": task, "raw_params": keys[name], **context.over(fields)}
         )
         if step.id in self._ids:
-            raise keys["id"].fail(f'the id "{step.id}" is used twice, first at {self._ids[step.id].where}')
+            self._problems.add(
+                keys["id"].fail(f'the id "{step.id}" is used twice, first at {self._ids[step.id].where}')
+            )
         self._ids[step.id] = step
-        return step
-
-    def _wrong_step(self, node: YamlNode, named: list[str]) -> DocumentError:
-        allowed_keys = (*_STEP, "include", "flush", *self._library.names)
-        unknown = [key for key in named if key not in self._library.names]
-        if len(named) > 1 and unknown:
-            key = unknown[0]
-            return DocumentError(node.keys[key], f'unknown key "{key}" in a task{did_you_mean(key, allowed_keys)}')
-        verbs = " and ".join(named) or "none"
-        return node.fail(f"an item needs exactly one task, such as package or file; found {verbs}")
+        yield step
 
 
-def _limits(keys: Mapping[str, YamlNode]) -> dict[str, Any]:
-    """Return the fields of a play that limit its batches and failures."""
-    fields: dict[str, Any] = {}
-    if "serial" in keys:
-        node = keys["serial"]
-        fields["serial"] = tuple(_share(item) for item in (node.items or [node]))
-    if "max_fail_percentage" in keys:
-        fields["max_fail_percentage"] = keys["max_fail_percentage"].number("max_fail_percentage: a number")
-    if "any_errors_fatal" in keys:
-        fields["any_errors_fatal"] = keys["any_errors_fatal"].boolean()
-    return fields
+def _serial(node: YamlNode) -> tuple[Share, ...]:
+    return tuple(_share(item) for item in (node.items or [node]))
 
 
 def _share(node: YamlNode) -> Share:
@@ -197,43 +206,9 @@ def _share(node: YamlNode) -> Share:
     return node.integer('serial: a number of nodes, a percentage ("25%") or rack', 1, 1_000_000)
 
 
-def _trials(keys: Mapping[str, YamlNode]) -> dict[str, Any]:
-    """Return the fields of a step that limit its attempts and its time."""
-    fields: dict[str, Any] = {}
-    if "retries" in keys:
-        fields["retries"] = keys["retries"].integer("retries: a number", 0, 1000)
-    if "delay" in keys:
-        fields["delay_seconds"] = keys["delay"].number("delay: seconds")
-    if "timeout" in keys:
-        fields["timeout_seconds"] = keys["timeout"].number("timeout: seconds")
-    if "ignore_errors" in keys:
-        fields["ignore_errors"] = keys["ignore_errors"].boolean()
-    return fields
-
-
-def _text(keys: Mapping[str, YamlNode], key: str) -> str:
-    return keys[key].text(key) if key in keys else ""
-
-
-def _listed(node: YamlNode | None) -> list[str]:
-    """Return a word, or a list of words, as a list."""
-    if node is None:
-        return []
-    return [item.text() for item in (node.items if node.items is not None else [node])]
-
-
-def _words(node: YamlNode | None) -> frozenset[str]:
-    return frozenset(_listed(node))
-
-
-def _check_notify(play: Play) -> None:
-    """Raise `DocumentError` unless every notified handler exists and its name is unique."""
-    names = [handler.name for handler in play.handlers]
-    for number, handler in enumerate(play.handlers):
-        if handler.name in names[:number]:
-            raise DocumentError(handler.where, f'two handlers are named "{handler.name}"')
-    for step in play.every_step:
-        for name in step.notify:
-            if name not in names:
-                hint = did_you_mean(name, names) or "; the play's handlers: " + (", ".join(names) or "none")
-                raise DocumentError(step.where, f'no handler named "{name}"{hint}')
+_LIMITS: Mapping[str, tuple[str, Callable[[YamlNode], Any]]] = {
+    "serial": ("serial", _serial),
+    "max_fail_percentage": ("max_fail_percentage", lambda node: node.number("max_fail_percentage: a number")),
+    "any_errors_fatal": ("any_errors_fatal", YamlNode.boolean),
+}
+"""The fields of a play that limit its batches and failures, by their keys."""

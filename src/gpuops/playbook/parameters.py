@@ -2,8 +2,8 @@
 
 The field's type decides what a value means, so ``mode: 0644`` is text and ``value: yes`` is refused if text is due.
 Fields may be ``str``, ``int``, ``float``, ``bool``, ``Literal``, ``Path`` (a file next to the playbook), `NodePath`,
-`Mode`, `Secret`, ``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, or ``Any``. Text whose name
-ends in ``version`` must be quoted if YAML would read a number.
+`Mode`, `AllVariables`, `Secret`, ``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, or ``Any``.
+Text whose name ends in ``version`` must be quoted if YAML would read a number.
 """
 
 from __future__ import annotations
@@ -13,19 +13,28 @@ import re
 import stat
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpuops.document import Opaque, Where, YamlNode, is_file, load, parse, read_text
-from gpuops.errors import InputError
-from gpuops.playbook.task import Mode, NodePath, Task
+from gpuops.errors import InputError, Problems
+from gpuops.playbook.ansible import PARAMETERS, VALUES
+from gpuops.playbook.task import AllVariables, Mode, NodePath, Task
 from gpuops.secret import Secret
 
 _PLAIN = "tag:yaml.org,2002:"
 _REFERENCES = ("!env", "!file")
 NO_ENVIRONMENT: Mapping[str, str] = types.MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What parameters may refer to."""
+
+    environment: Mapping[str, str]
+    variables: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,12 +44,35 @@ class _Held(YamlNode):
     secret: Secret = field(default_factory=lambda: Secret(""), repr=False)
 
 
-def read_params(task: Task, raw_params: YamlNode, environment: Mapping[str, str] = NO_ENVIRONMENT) -> object:
+class _Layered(Mapping[str, Any]):
+    """A map above another; neither is read before it is needed."""
+
+    def __init__(self, above: Mapping[str, Any], below: Mapping[str, Any]) -> None:
+        self._above = above
+        self._below = below
+
+    def __getitem__(self, name: str) -> Any:
+        return self._above[name] if name in self._above else self._below[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(self._below), **dict.fromkeys(self._above)})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def read_params(
+    task: Task,
+    raw_params: YamlNode,
+    environment: Mapping[str, str] = NO_ENVIRONMENT,
+    variables: Mapping[str, Any] = NO_ENVIRONMENT,
+) -> object:
     """Return the parameters in a document; ``!env NAME`` refers to a variable of ``environment``.
 
-    Raise `gpuops.errors.DocumentError` if a parameter is unknown, missing or wrong.
+    ``variables`` are below the entries of a parameter of the type `AllVariables`. Raise `gpuops.errors.DocumentError`
+    with all parameters that are unknown, missing or wrong.
     """
-    return _value(raw_params, task.params, task.name, environment)
+    return _value(raw_params, task.params, task.name, _Given(environment, variables))
 
 
 def as_params(task: Task, params: Mapping[str, object], environment: Mapping[str, str] = NO_ENVIRONMENT) -> object:
@@ -84,43 +116,62 @@ def _scalar_node(value: object, where: Where) -> YamlNode:
     return YamlNode(where, f"{_PLAIN}str", str(value), quoted=True)
 
 
-def _dataclass(node: YamlNode, type_: type, called: str, environment: Mapping[str, str]) -> object:
+def _dataclass(node: YamlNode, type_: type, called: str, given: _Given) -> object:
     """Return a dataclass from a map of its fields."""
-    hints = typing.get_type_hints(type_, include_extras=True)
-    fields = dataclasses.fields(type_)
-    entries = node.only([f.name for f in fields], f'under "{called}"')
-    for f in fields:
-        if f.name not in entries and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
-            raise node.fail(f'"{called}" needs "{f.name}"')
-    values = {name: _value(entry, hints[name], f"{called}: {name}", environment) for name, entry in entries.items()}
+    hints, problems = typing.get_type_hints(type_, include_extras=True), Problems()
+    with problems.collecting():
+        check_names(node, type_, called)
+    values = {}
+    for name, entry in (node.entries or {}).items():
+        if name in hints:
+            with problems.collecting():
+                values[name] = _value(entry, hints[name], f"{called}: {name}", given)
+    problems.tell()
+    all_of_them = {name: _Layered({}, given.variables) for name in hints if hints[name] == AllVariables}
     try:
-        return type_(**values)
+        return type_(**{**all_of_them, **values})
     except ValueError as error:
         raise node.fail(f"{called}: {error}") from error
 
 
-def _value(node: YamlNode, hint: Any, called: str, environment: Mapping[str, str]) -> Any:
+def check_names(node: YamlNode, type_: type, called: str) -> None:
+    """Raise `DocumentError` unless ``node`` has the required fields of the dataclass ``type_``, and no unknown ones."""
+    fields = dataclasses.fields(type_)
+    names = [f.name for f in fields]
+    if node.entries is None and not node.empty:
+        raise node.fail(f'"{called}" takes a map of {", ".join(names)}; found {node.kind}')
+    entries = node.only(names, f'under "{called}"', PARAMETERS)
+    problems = Problems()
+    for f in fields:
+        if f.name not in entries and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            problems.add(node.fail(f'"{called}" needs "{f.name}"'))
+    problems.tell()
+
+
+def _value(node: YamlNode, hint: Any, called: str, given: _Given) -> Any:
     """Return the value of ``node`` as the type ``hint``."""
-    if hint is Secret or hint in _SCALARS:
-        return _secret(node, called, environment) if hint is Secret else _SCALARS[hint](node, called)
+    if hint in _SPECIAL or hint in _SCALARS:
+        return _SPECIAL[hint](node, called, given) if hint in _SPECIAL else _SCALARS[hint](node, called)
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (real,) = (kind for kind in inner if kind is not type(None))
-        return None if node.empty else _value(node, real, called, environment)
+        return None if node.empty else _value(node, real, called, given)
     if origin is typing.Literal:
         return _choice(node, inner, called)
     if origin is tuple:
-        return tuple(_value(item, inner[0], called, environment) for item in node.list(f"{called}: a list"))
+        return tuple(_value(item, inner[0], called, given) for item in node.list(f"{called}: a list"))
     if origin is not None:
         entries = node.map(f"{called}: a map")
-        return {key: _value(entry, inner[1], f"{called} {key}", environment) for key, entry in entries.items()}
-    return _dataclass(node, hint, called, environment)
+        return {key: _value(entry, inner[1], f"{called} {key}", given) for key, entry in entries.items()}
+    return _dataclass(node, hint, called, given)
 
 
 def _choice(node: YamlNode, words: tuple[str, ...], called: str) -> str:
     word = node.text(called)
     if word not in words:
-        raise node.fail(f"{called} must be one of {', '.join(words)}; found {node.kind}")
+        task, _, parameter = called.partition(": ")
+        way = VALUES.get((task, parameter, word))
+        raise node.fail(f"{called} must be one of {', '.join(words)}; found {node.kind}{f'; {way}' if way else ''}")
     return word
 
 
@@ -154,7 +205,7 @@ def _mode(node: YamlNode, called: str) -> str:
     return text
 
 
-def _secret(node: YamlNode, called: str, environment: Mapping[str, str]) -> Secret:
+def _secret(node: YamlNode, called: str, given: _Given) -> Secret:
     """Return what ``!env NAME`` or ``!file PATH`` refers to; plain text in the document is refused."""
     if isinstance(node, _Held):
         return node.secret
@@ -162,10 +213,15 @@ def _secret(node: YamlNode, called: str, environment: Mapping[str, str]) -> Secr
         raise node.fail(f"{called} is a secret and must not be written here; refer to it with !env NAME or !file PATH")
     if node.tag == "!file":
         return _secret_file(node, called)
-    text = environment.get(node.scalar or "")
+    text = given.environment.get(node.scalar or "")
     if text is None:
         raise node.fail(f"{called}: {node.scalar} is not set in the environment")
     return Secret(text)
+
+
+def _all_variables(node: YamlNode, called: str, given: _Given) -> Mapping[str, Any]:
+    entries = node.map(f"{called}: a map")
+    return _Layered({key: entry.plain() for key, entry in entries.items()}, given.variables)
 
 
 def _secret_file(node: YamlNode, called: str) -> Secret:
@@ -188,3 +244,4 @@ _SCALARS: Mapping[Any, Callable[[YamlNode, str], Any]] = {
     Mode: _mode,
     Any: lambda node, _: node.plain(),
 }
+_SPECIAL: Mapping[Any, Callable[[YamlNode, str, _Given], Any]] = {Secret: _secret, AllVariables: _all_variables}

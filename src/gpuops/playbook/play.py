@@ -19,9 +19,12 @@ RACK = "rack"
 class Step:
     """One task in a play. ``raw_params`` are its parameters as written, with look-ups not yet resolved.
 
-    ``id`` is unique in the playbook and stays the same as long as the playbook does. ``vars`` come from the include
-    that contains the step. ``retries`` is how often it is tried again after ``delay_seconds``; with ``until``, also
-    while that condition is not true. ``timeout_seconds`` is for the whole step on one node.
+    ``id`` is unique in the playbook and stays the same as long as the playbook does. ``vars`` are its own and those of
+    the includes and blocks that contain it. ``loop`` is the list of which it takes every ``item``. ``retries`` is how
+    often it is tried again after ``delay_seconds``; with ``until``, also while that condition is not true.
+    ``changed_when`` and ``failed_when`` judge its own result. With ``run_once``, the first node of a batch takes it for
+    all. ``become``: commands that would run as the login user run as root. ``timeout_seconds`` is for the whole step on
+    one node.
     """
 
     id: str
@@ -39,6 +42,21 @@ class Step:
     until: tuple[Condition, ...] = ()
     ignore_errors: bool = False
     timeout_seconds: float | None = None
+    loop: YamlNode | None = None
+    changed_when: tuple[Condition, ...] = ()
+    failed_when: tuple[Condition, ...] = ()
+    run_once: bool = False
+    become: bool = False
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Every condition of the step."""
+        return (*self.when, *self.judging)
+
+    @property
+    def judging(self) -> tuple[Condition, ...]:
+        """The conditions on its own result."""
+        return (*self.until, *self.changed_when, *self.failed_when)
 
 
 @dataclass(frozen=True)
@@ -69,6 +87,7 @@ class Play:
     serial: tuple[Share, ...] = (1.0,)
     max_fail_percentage: float = 100.0
     any_errors_fatal: bool = False
+    broken: frozenset[str] = frozenset()
 
     @property
     def every_step(self) -> tuple[Step, ...]:

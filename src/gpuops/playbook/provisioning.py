@@ -15,7 +15,7 @@ from typing import Any
 
 from gpuops.cancellation import CancelToken
 from gpuops.document import Where, YamlNode
-from gpuops.errors import DocumentError, InputError, did_you_mean, format_count
+from gpuops.errors import DocumentError, InputError, Problems, did_you_mean, format_count
 from gpuops.fleet import FANOUT
 from gpuops.inventory import Host
 from gpuops.playbook import journal
@@ -74,12 +74,14 @@ def assign(
     selection: StepSelection,
     environment: Mapping[str, str] = NO_ENVIRONMENT,
     extra_vars: Mapping[str, object] = MappingProxyType({}),
+    problems: Problems | None = None,
 ) -> list[BoundPlay]:
     """Return every play with its nodes and steps, bound; raise `InputError` if anything is wrong with them.
 
     ``choose`` returns the hosts that a play's pattern selects; ``!env NAME`` refers to a variable of ``environment``.
-    ``extra_vars`` override every variable of that name.
+    ``extra_vars`` override every variable of that name. ``problems`` are those found before, which are raised too.
     """
+    problems = problems or Problems()
     extra = {name: as_node(value, _EXTRA) for name, value in extra_vars.items()}
     _check_extra(extra, playbook)
     _check_words("tag", (*selection.tags, *selection.skip_tags), {tag for s in _steps(playbook) for tag in s.tags})
@@ -90,9 +92,11 @@ def assign(
             continue
         first = start if start in play.steps else None
         steps = choose_steps(play, selection.tags, selection.skip_tags, first)
-        hosts = tuple(choose(play.hosts))
-        _check_racks(play, hosts)
-        assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts, environment, extra)))
+        hosts = tuple(choose(play.hosts)) if play.hosts else ()
+        with problems.collecting():
+            _check_racks(play, hosts)
+        assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts, environment, extra, problems)))
+    problems.tell()
     if not any(assignment.hosts for assignment in assignments):
         raise InputError(f"{playbook.path}: no play matches any of the selected nodes")
     return assignments
@@ -113,7 +117,9 @@ def _variables(play: Play) -> Iterator[str]:
         yield from Variables.looked_up(value)
     for step in play.every_step:
         yield from (*step.vars, *Variables.looked_up(step.raw_params))
-        yield from (name for condition in (*step.when, *step.until) for name in condition.names)
+        yield from Variables.looked_up(step.loop) if step.loop else ()
+        yield from (name for value in step.vars.values() for name in Variables.looked_up(value))
+        yield from (name for condition in step.conditions for name in condition.names)
 
 
 def _check_racks(play: Play, hosts: Sequence[Host]) -> None:
@@ -304,7 +310,7 @@ class PlaybookRun:
             if not state.out(made.node):
                 stays = "it continues on the node as a systemd unit, and --resume waits for it"
                 why = stays if made.detach else "abandoned; its outcome is unknown"
-                state.add(StepResult(made.node, made.step, names[made.step], "interrupted", why))
+                state.add(StepResult(made.node, made.step_id, names[made.step_id], "interrupted", why))
         self._disconnect_all()
 
     def _pending_handlers(self, on_note: Callable[[str], None]) -> dict[str, list[str]]:

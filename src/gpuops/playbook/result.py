@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gpuops.errors import NodeError
 from gpuops.playbook.task import Change
+from gpuops.probing import Unknown
 
 Status = Literal[
     "ok", "changed", "would_change", "later", "failed", "skipped", "unreachable", "needs_operator", "interrupted"
 ]
 OUT: tuple[Status, ...] = ("failed", "unreachable", "needs_operator", "interrupted")
 """The statuses after which a node takes no further steps."""
+REGISTERED = ("status", "changed", "value", "results")
+"""The parts of a registered result."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,8 @@ class StepResult:
     """``changes`` are those that were made, or in check mode would be; ``later`` is what cannot be planned yet.
 
     ``why`` explains every status but ok and changed. ``value`` is what the task returned. ``ignored``: it failed, and
-    the playbook ignores that. ``error`` is the node's error that ended the step, if any.
+    the playbook ignores that. ``error`` is the node's error that ended the step, if any. ``items`` are the results for
+    the items of a loop, of which this one is the sum.
     """
 
     node: str
@@ -36,6 +41,7 @@ class StepResult:
     ignored: bool = False
     handler: bool = False
     error: NodeError | None = field(default=None, repr=False, compare=False)
+    items: tuple[StepResult, ...] = ()
 
     @property
     def out(self) -> bool:
@@ -44,5 +50,35 @@ class StepResult:
 
     @property
     def registered(self) -> dict[str, Any]:
-        """The values that ``register`` keeps, for conditions."""
-        return {"status": self.status, "changed": self.status in ("changed", "would_change"), "value": self.value}
+        """The values that ``register`` keeps, for conditions; what only an earlier change decides is unknown."""
+        unknown = Unknown(self.why or f'known when "{self.name}" is done')
+        value = unknown if self.value is None and self.status in ("later", "would_change") else self.value
+        known: dict[str, Any] = {
+            "status": self.status,
+            "changed": self.status in ("changed", "would_change"),
+            "value": value,
+            "results": [result.registered for result in self.items],
+        }
+        return {**known, "status": unknown, "changed": unknown} if self.status == "later" else known
+
+
+_WORST: tuple[Status, ...] = (
+    "interrupted", "needs_operator", "unreachable", "failed", "changed", "would_change", "later", "ok", "skipped",
+)  # fmt: skip
+
+
+def sum_up(results: Sequence[StepResult], labels: Sequence[str]) -> StepResult:
+    """Return one result for the items of a loop; ``labels`` name the items."""
+    worst = min(results, key=lambda result: _WORST.index(result.status))
+    changed = sum(result.status in ("changed", "would_change") for result in results)
+    place = results.index(worst)
+    why = f"{labels[place]}: {worst.why}" if worst.why and worst.status != "skipped" else worst.why
+    return replace(
+        worst,
+        why="; ".join(filter(None, (f"{changed} of {len(labels)} items" if changed else "", why))),
+        changes=tuple(change for result in results for change in result.changes),
+        later=tuple(f"{label}: {why}" for result, label in zip(results, labels, strict=False) for why in result.later),
+        value=None,
+        ignored=any(result.ignored for result in results) and not any(result.out for result in results),
+        items=tuple(results),
+    )

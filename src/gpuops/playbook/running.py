@@ -118,7 +118,7 @@ class Runner:
             if isinstance(step, Flush):
                 self._handlers(assignment, batch)
             else:
-                self._step(assignment, step, self._remaining(assignment.play, batch))
+                self._take(assignment, step, self._remaining(assignment.play, batch))
             self._check_failures(assignment.play, batch)
             if self.state.interrupted:
                 return
@@ -133,7 +133,22 @@ class Runner:
     def _is_partly_changed(self, play: Play, host: Host) -> bool:
         """Return True if the play has changed the node."""
         steps = {step.id for step in play.every_step}
-        return any(made.step in steps for made in self._sessions[host.name].made)
+        return any(made.step_id in steps for made in self._sessions[host.name].made)
+
+    def _take(self, assignment: BoundPlay, step: Step, hosts: Sequence[Host]) -> None:
+        """Let every host take the step, or the first one for all of them."""
+        first, others = (hosts[:1], hosts[1:]) if step.run_once else (hosts, ())
+        self._step(assignment, step, first)
+        if not others or self.state.interrupted:
+            return
+        session, why = self._sessions[first[0].name], f"it runs once, on {first[0].name}, and did not succeed there"
+        for host in others:
+            if self.state.out(first[0].name):
+                result = StepResult(host.name, step.id, step.name, "failed", why)
+                self._on_result(result)
+                self._keep(result, step)
+            elif step.register:
+                self._sessions[host.name].registered[step.register] = session.registered[step.register]
 
     def _step(self, assignment: BoundPlay, step: Step, hosts: Sequence[Host], *, handler: bool = False) -> None:
         def work(host: Host) -> StepResult:
@@ -169,9 +184,11 @@ class Runner:
     def _keep(self, result: StepResult, step: Step) -> None:
         self.state.add(result)
         session = self._sessions[result.node]
-        if result.changes:
+        if result.changes and result.status != "ok":
             waiting = self.state.waiting.setdefault(result.node, [])
             waiting += [name for name in step.notify if name not in waiting]
+            if session.journal and step.changed_when and not self.state.interrupted:
+                session.journal.write("waiting", node=result.node, notify=[*step.notify])
         elif result.status == "later":
             doubt = f'due if "{step.name}" changes anything'
             self._doubts.update({(result.node, name): doubt for name in step.notify})

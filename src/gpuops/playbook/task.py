@@ -28,6 +28,8 @@ NodePath = Annotated[str, "NodePath"]
 """A parameter that is an absolute path on the node; `pathlib.Path` is a file next to the playbook."""
 Mode = Annotated[str, "Mode"]
 """A parameter that is the mode of a file, in octal digits (0644)."""
+AllVariables = Annotated[Mapping[str, Any], "AllVariables"]
+"""A parameter that is a map in which the step's own entries are above all variables of the node."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Change:
 
     ``what`` is one line for a person (``net.core.somaxconn = 4096``). ``before`` and ``after`` are the texts whose
     difference ``--diff`` shows; a `gpuops.secret.Secret` among them shows its mask. ``exits`` are the exit codes that
-    mean success. ``detach`` runs a long command as a unit of the node's systemd, so that it outlives a lost connection;
-    on nodes without systemd it runs like any other.
+    mean success; if it is empty, all are. ``detach`` runs a long command as a unit of the node's systemd, so that it
+    outlives a lost connection; on nodes without systemd it runs like any other.
 
     ``kind`` decides what happens if it is planned again. A ``state`` that is planned again after it was applied did not
     take effect. The others run once, and only their exit status is known: a ``restart`` may be repeated, and a pending
@@ -124,7 +126,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Task:
-    """One unit of work in a playbook: ``params`` is the dataclass of its parameters, ``make`` returns its `Plan`."""
+    """One unit of work in a playbook: ``params`` is the dataclass of its parameters, ``make`` returns its `Plan`.
+
+    ``is_function``: it calls a Fabric function.
+    """
 
     name: str
     params: Any
@@ -132,6 +137,7 @@ class Task:
     wants_machine: bool = False
     doc: str = ""
     path: Path = Path()
+    is_function: bool = False
 
     def plan(self, params: object, machine: Machine) -> Plan:
         """Return the task's generator, ready to run from its start."""
@@ -167,7 +173,8 @@ def task_of_function(name: str, function: Callable[..., object]) -> Task:
         yield Change(f"{name}({text})", call=functools.partial(function, **arguments), kind="act")
 
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    return Task(name, _params_of(name, parameters), make, doc=" ".join((function.__doc__ or "").split()))
+    doc = " ".join((function.__doc__ or "").split())
+    return Task(name, _params_of(name, parameters), make, doc=doc, is_function=True)
 
 
 def _params_of(name: str, parameters: list[inspect.Parameter]) -> Any:

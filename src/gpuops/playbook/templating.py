@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
+from jinja2 import meta
 
 from gpuops.document import read_text
+from gpuops.playbook.filters import regex_replace, to_json
 from gpuops.sandbox import sandbox, with_line
 
 
@@ -20,10 +22,15 @@ def fill_template(path: Path, values: Mapping[str, object]) -> str:
     Only text and numbers are written: a secret would show its mask, and a list Python's notation.
     """
     environment = sandbox(finalize=_written)
-    return with_line(
-        lambda: environment.from_string(read_text(path)).render(values),
-        lambda line, text: ValueError(f"{path}{f':{line}' if line else ''}: {text}"),
-    )
+    environment.filters |= {"to_json": to_json, "regex_replace": regex_replace}
+
+    def render() -> str:
+        text = read_text(path)
+        names = meta.find_undeclared_variables(environment.parse(text))
+        named = {name: values[name] for name in names if name in values}
+        return environment.from_string(text).render(named)
+
+    return with_line(render, lambda line, text: ValueError(f"{path}{f':{line}' if line else ''}: {text}"))
 
 
 def _written(value: object) -> object:

@@ -64,6 +64,7 @@ def _data(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
 
 def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[FileDifference]:
     if isinstance(wanted, Mapping) and isinstance(there, Mapping):
+        wanted, there = _with_sets(wanted), _with_sets(there)
         for key in dict.fromkeys([*wanted, *there]):
             place = f"{where}.{key}" if where else str(key)
             if key not in wanted:
@@ -76,6 +77,13 @@ def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[FileDiff
         yield from command_differences(f"{path}: {where}", wanted, there)
     elif wanted != there or isinstance(wanted, bool) is not isinstance(there, bool):
         yield _value_difference(path, where, wanted, there)
+
+
+def _with_sets(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a match expression of Kubernetes with its values sorted, which are a set; anything else as it is."""
+    values = value.get("values")
+    is_set = value.get("operator") in {"In", "NotIn"} and isinstance(values, list)
+    return {**value, "values": sorted(values, key=str)} if is_set and values else value
 
 
 def _items(path: str, where: str, wanted: Sequence[Any], there: Sequence[Any]) -> Iterator[FileDifference]:
@@ -195,6 +203,12 @@ def _exact(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     yield from line_differences(found.path, *lines, may_add=False)
 
 
+def _ranks(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
+    """Compare rank files: each line names its rank, so that they have no order."""
+    lines = (with_sorted(_text_lines(file.text), re.compile("")) for file in (rendered, found))
+    yield from line_differences(found.path, *lines, may_add=False)
+
+
 def _machines(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare Varuna's machines: each line that is not empty is one, also a comment."""
     lines = ([Line(n, line) for n, line in enumerate(f.text.split("\n"), 1) if line] for f in (rendered, found))
@@ -219,6 +233,7 @@ def _spelled(value: object) -> str:
 _BY_NAME: Mapping[str, Callable[[Rendered, Rendered], Iterator[FileDifference]]] = {
     "py": _python,
     "ssh_config": _ssh_config,
+    "rankfile": _ranks,
     ".deepspeed_env": _exact,
     "varuna.env": _exact,
     "machine_list": _machines,

@@ -12,29 +12,37 @@ from gpuops.document import Where
 from gpuops.errors import GpuopsError
 from gpuops.inventory.names import node_set, unfold
 from gpuops.inventory.patterns import split
-from gpuops.render.options import FLUX, PBS, SLURM, Style, is_option, joined
+from gpuops.render.options import FLUX, KEYED, PBS, SBATCH, Style, is_option, joined
 
 _DIRECTIVE = re.compile(r"(?P<sentinel>#(?:SBATCH|PBS|BSUB)(?=\s)|\W*(?:flux|FLUX):)(?P<options>.*)")
 """Slurm and PBS look for their word at the start of a line; for Flux see its RFC 36."""
 _FLUX_WORD = re.compile(r"\W*(?:flux|FLUX):")
-_STYLE_BY_SYSTEM = {"#SBATCH": SLURM, "#PBS": PBS, "#flux:": FLUX}
+_STYLE_BY_SYSTEM = {"#SBATCH": SBATCH, "#PBS": PBS, "#flux:": FLUX}
 _HOSTS = ("--nodelist", "--exclude")
 
 
 @dataclass(frozen=True)
 class Directive:
-    """One option of a job, on line ``number`` of its script; what has no value has an empty one."""
+    """One option of a job, on line ``number`` of its script; what has no value has an empty one.
+
+    ``key`` tells an option that may be repeated from the others of its name; empty for those that may not.
+    """
 
     number: int
     system: str
     name: str
     value: str = ""
+    key: str = ""
+
+    @property
+    def is_decisive(self) -> bool:
+        """True if it decides where ranks run, how many there are, or whether they start at all."""
+        decisive = _style(self.system).decisive
+        return self.name in decisive or f"{self.name} {self.key}" in decisive
 
     def __str__(self) -> str:
         """Return it as it is written in a script."""
-        group = (self.name, self.value) if self.value else (self.name,)
-        resource = f"-l {self.value}" if self.name.startswith("-l ") else ""
-        return f"{self.system} {resource or joined(group)}"
+        return f"{self.system} {joined((self.name, self.value) if self.value else (self.name,))}"
 
 
 def read_directives(text: str) -> Iterator[Directive]:
@@ -57,7 +65,7 @@ def read_directives(text: str) -> Iterator[Directive]:
 
 def _options(number: int, system: str, text: str) -> Iterator[Directive]:
     """Yield the options of one line; slurm and flux let a comment follow them."""
-    style = _STYLE_BY_SYSTEM.get(system, Style({}))
+    style = _style(system)
     try:
         words = shlex.split(text, comments=system != "#PBS")
     except ValueError:
@@ -70,12 +78,17 @@ def _options(number: int, system: str, text: str) -> Iterator[Directive]:
 
 
 def _resources(number: int, system: str, name: str, value: str = "") -> Iterator[Directive]:
-    """Yield the option; each resource of PBS is one of its own."""
-    if system != "#PBS" or name != "-l":
-        yield Directive(number, system, name, _value(name, value))
-        return
-    for resource in value.split(","):
-        yield Directive(number, system, f"-l {resource.partition('=')[0]}", resource)
+    """Yield the option; each resource of PBS and each setting of Flux is one of its own."""
+    if system == "#PBS" and name == "-l":
+        for resource in value.split(","):
+            yield Directive(number, system, name, resource, resource.partition("=")[0])
+    else:
+        key = value.partition("=")[0] if name in KEYED else ""
+        yield Directive(number, system, name, _value(name, value), key)
+
+
+def _style(system: str) -> Style:
+    return _STYLE_BY_SYSTEM.get(system, Style({}))
 
 
 def _value(name: str, value: str) -> str:

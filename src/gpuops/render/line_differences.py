@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuops.render.options import is_option
@@ -29,6 +29,20 @@ class FileDifference:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """What a command does to the others: it ``sets``, ``unsets`` and ``reads`` variables, or ``ends`` the script.
+
+    ``decides`` are options that decide where ranks run and how many there are.
+    """
+
+    sets: frozenset[str] = frozenset()
+    unsets: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    ends: bool = False
+    decides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Line:
     """A line that means something: its number (0: none), and its ``text`` in one spelling.
 
@@ -39,6 +53,7 @@ class Line:
     text: str
     loose: tuple[str, ...] = ()
     is_known: bool = True
+    effect: Effect = Effect()
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -50,19 +65,34 @@ class Line:
         """The number behind a colon, if there is one."""
         return f":{self.number}" if self.number else ""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The variables that it sets."""
+        match = _ASSIGNMENT.match(self.text)
+        return self.effect.sets | ({match[1]} if match else set())
+
 
 def line_differences(
     path: str, wanted: Iterable[Line], there: Iterable[Line], *, may_add: bool = True
 ) -> Iterator[FileDifference]:
-    """Yield what differs; lines that were added are no mistake with ``may_add``, unless they set a variable again."""
+    """Yield what differs.
+
+    With ``may_add``, an added line is a mistake only if it sets a variable again, unsets one, or ends the script.
+    """
     wanted, there = list(wanted), list(there)
     matcher = difflib.SequenceMatcher(None, [line.key for line in wanted], [line.key for line in there], autojunk=False)
-    names = {match[1] for line in wanted if (match := _ASSIGNMENT.match(line.text))}
+    names = frozenset[str]().union(*(line.names for line in wanted))
+    used = names.union(*(line.effect.reads for line in wanted))
+
+    def breaks(line: Line) -> bool:
+        """Return True if an added line keeps the others from what they do."""
+        return not may_add or line.effect.ends or bool(names & line.names or used & line.effect.unsets)
+
     for kind, start, end, from_, to in matcher.get_opcodes():
         if kind == "equal":
             yield from _respelled(path, wanted[start:end], there[from_:to])
         else:
-            yield from _block(path, wanted[start:end], there[from_:to], names if may_add else None)
+            yield from _block(path, wanted[start:end], there[from_:to], breaks)
 
 
 def _respelled(path: str, wanted: Sequence[Line], there: Sequence[Line]) -> Iterator[FileDifference]:
@@ -75,18 +105,17 @@ def _respelled(path: str, wanted: Sequence[Line], there: Sequence[Line]) -> Iter
 
 
 def _block(
-    path: str, wanted: Sequence[Line], there: Sequence[Line], names: set[str] | None
+    path: str, wanted: Sequence[Line], there: Sequence[Line], breaks: Callable[[Line], bool]
 ) -> Iterator[FileDifference]:
-    """Yield what was lost, changed and added; nothing may be added without ``names``, which none may set again."""
+    """Yield what was lost, changed and added; what was added is a mistake if it ``breaks`` the rest."""
     for want, line in itertools.zip_longest(wanted, there):
         if line is None:
             yield FileDifference(path, f": {short(want.text)} is missing")
         elif want is None:
-            match = _ASSIGNMENT.match(line.text)
-            overrides = names is None or (match is not None and match[1] in names)
-            yield FileDifference(path, f"{line.where}: {short(line.text)} was added", is_checked=overrides)
+            yield FileDifference(path, f"{line.where}: {short(line.text)} was added", is_checked=breaks(line))
         elif options := _added_options(want.loose, line.loose):
-            yield FileDifference(path, f"{line.where}: {short(options)} was added", is_checked=False)
+            decides = set(line.effect.decides) > set(want.effect.decides)
+            yield FileDifference(path, f"{line.where}: {short(options)} was added", is_checked=decides)
         else:
             is_, should_be = apart(line.text, want.text)
             yield FileDifference(path, f"{line.where}: found {is_}, but gpuops renders {should_be}")

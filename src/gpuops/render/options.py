@@ -8,10 +8,22 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuops.render.slurm_options import (
+    DECISIVE,
+    SBATCH_NAMES,
+    SBATCH_SHORT,
+    SBATCH_VALUES,
+    SRUN_NAMES,
+    SRUN_SHORT,
+    SRUN_VALUES,
+)
+
 _NUMBER = re.compile(r"-[\d.]")
 _OVERRIDE = re.compile(r"\w+(?:\.\w+)+=")
 """Hydra's way to set a value: ``model.seq_length=8192``."""
 _OPERATOR = re.compile(r"[();<>|&]+|\d?[<>].*")
+KEYED = frozenset({"-x", "--mca", "--setopt", "--setattr", "--env"})
+"""Options whose value is a name, with a value of its own."""
 _EXACT_PROGRAMS = re.compile(
     r"--tensor-model-parallel-size|--parallelism\.|model\.tensor_model_parallel_size=|--per_device_train_batch_size"
     r"|--deepspeed_config|--tensor-parallel-size|--tp-size|--batch_size"
@@ -21,25 +33,42 @@ _EXACT_PROGRAMS = re.compile(
 
 @dataclass(frozen=True)
 class Style:
-    """How a program reads options: how many ``values`` follow by name, its ``short`` names, and whether _ is -."""
+    """How a program reads options: how many ``values`` follow by name, its ``short`` names, and whether _ is -.
+
+    ``decisive`` options decide where ranks run and how many there are. ``names`` are all names of a program that takes
+    the start of one for it.
+    """
 
     values: Mapping[str, int]
     short: Mapping[str, str] = field(default_factory=dict)
     has_dashes: bool = False
+    decisive: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
     def first(self, words: Sequence[str]) -> tuple[tuple[str, ...], int]:
         """Return the option at the start of ``words``, its long name with its values, and how many words it takes."""
         name, value = _split(words[0])
         if name[:2] in self.short and len(name) > 2 and name not in self.values:  # -N4
             name, value = name[:2], name[2:] + ("" if value is None else f"={value}")
-        name = self.short.get(name, name.replace("_", "-") if self.has_dashes else name)
+        name = self._long(self.short.get(name, name.replace("_", "-") if self.has_dashes else name))
         own = () if value is None else (value,)
         more = words[1 : 1 + self.values.get(name, 0) - len(own)]
         return (name, *own, *more), 1 + len(more)
 
+    def _long(self, name: str) -> str:
+        """Return the only one of the ``names`` that begins with ``name``, as getopt_long(3) does."""
+        if name in self.names or not name.startswith("--"):
+            return name
+        found = [each for each in self.names if each.startswith(name)]
+        return found[0] if len(found) == 1 else name
+
 
 def _one_value(names: str) -> dict[str, int]:
     return dict.fromkeys(names.split(), 1)
+
+
+def _names(names: str) -> frozenset[str]:
+    return frozenset(names.split())
 
 
 def _pairs(words: str) -> dict[str, str]:
@@ -56,13 +85,22 @@ _TORCHRUN = Style(
     ),
     {"-r": "--redirects", "-t": "--tee"},
     has_dashes=True,
+    decisive=_names(
+        "--nnodes --nproc-per-node --node-rank --master-addr --master-port --rdzv-backend --rdzv-endpoint --rdzv-id"
+        " --standalone --no-python --module"
+    ),
 )
 _ACCELERATE = Style(
     _one_value(
         "--config-file --num-machines --num-processes --machine-rank --main-process-ip --main-process-port"
-        " --mixed-precision --dynamo-backend --rdzv-backend --rdzv-conf --max-restarts --monitor-interval"
+        " --mixed-precision --dynamo-backend --rdzv-backend --rdzv-conf --max-restarts --monitor-interval --gpu-ids"
     ),
     has_dashes=True,
+    decisive=_names(
+        "--config-file --num-machines --num-processes --machine-rank --main-process-ip --main-process-port --gpu-ids"
+        " --rdzv-backend --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --use-parallelism-config"
+        " --module --no-python"
+    ),
 )
 _DEEPSPEED = Style(
     _one_value(
@@ -70,44 +108,47 @@ _DEEPSPEED = Style(
         " --ssh_port --node_rank --save_pid"
     ),
     {"-H": "--hostfile", "-i": "--include", "-e": "--exclude"},
-)
-_SLURM_SHORT = _pairs(
-    "-A --account -a --array -b --begin -c --cpus-per-task -C --constraint -d --dependency -D --chdir -e --error"
-    " -G --gpus -i --input -J --job-name -m --distribution -n --ntasks -N --nodes -o --output -p --partition -q --qos"
-    " -r --relative -t --time -w --nodelist -x --exclude"
-)
-"""The options of sbatch and srun with one letter that take a value (their manual pages)."""
-SLURM = Style(
-    _one_value(
-        " ".join(_SLURM_SHORT.values()) + " --gres --mem --ntasks-per-node --segment --open-mode --cpu-bind"
-        " --gpus-per-node --gpus-per-task --mail-type --mail-user --comment --reservation --signal --network --mpi"
-        " --export --container-image --container-workdir --container-mounts --container-env --container-name"
+    decisive=_names(
+        "--hostfile --include --exclude --num_nodes --num_gpus --master_addr --master_port --launcher --node_rank"
+        " --elastic_training --module --no_python --no_local_rank"
     ),
-    _SLURM_SHORT,
 )
+SBATCH = Style(dict.fromkeys(SBATCH_VALUES, 1), SBATCH_SHORT, decisive=DECISIVE, names=SBATCH_NAMES)
+_SRUN = Style(dict.fromkeys(SRUN_VALUES, 1), SRUN_SHORT, decisive=DECISIVE, names=SRUN_NAMES)
 FLUX = Style(
     _one_value(
         "--nodes --ntasks --nslots --cores-per-slot --gpus-per-slot --time-limit --queue --bank --job-name --requires"
-        " --output --error --setopt --setattr --env --cwd --urgency --dependency --conf"
+        " --output --error --setopt --setattr --env --cwd --urgency --dependency --conf --tasks-per-node"
+        " --gpus-per-node"
     ),
     _pairs(
         "-N --nodes -n --ntasks -t --time-limit -q --queue -B --bank -o --setopt -S --setattr -c --cores-per-slot"
-        " -g --gpus-per-slot"
+        " -g --gpus-per-slot -x --exclusive"
+    ),
+    decisive=_names(
+        "--nodes --ntasks --nslots --gpus-per-slot --requires --tasks-per-node --gpus-per-node --urgency --dry-run"
     ),
 )
 _PBS = "-N -l -j -r -q -A -o -e -M -m -W -a -c -p -S -u -v -J"
-PBS = Style(_one_value(_PBS), dict(zip(_PBS.split(), _PBS.split(), strict=True)))
+PBS = Style(
+    _one_value(_PBS),
+    dict(zip(_PBS.split(), _PBS.split(), strict=True)),
+    decisive=_names("-J -h") | {"-l nodes", "-l select"},
+)
 _MPIRUN = Style(
     {**_one_value("-np --hostfile --rankfile --bind-to --map-by -x -N -f -iface --host -wdir"), "--mca": 2},
     {"-n": "-np", "-c": "-np", "-mca": "--mca", "-hostfile": "--hostfile", "--machinefile": "--hostfile"},
+    decisive=_names("-np --hostfile --rankfile --map-by --rank-by -N -npernode --npernode --host -host -f -ppn --tune"),
 )
 _ANY = Style({})
+_TYRO = Style({}, has_dashes=True)
+"""The parser of torchtitan (torchtitan/config/manager.py), which takes _ and - in names alike (tyro.cli)."""
 _LAUNCHERS: tuple[tuple[tuple[str, ...], Style], ...] = (
     (("torchrun",), _TORCHRUN),
     (("-m", r"torch\.distributed\.run"), _TORCHRUN),
     (("accelerate", "launch"), _ACCELERATE),
     (("deepspeed",), _DEEPSPEED),
-    (("srun",), SLURM),
+    (("srun",), _SRUN),
     (("flux", "run"), FLUX),
     ((r'"?(\$\{\w+:-)?mpi(run|exec(\.hydra)?)\}?"?',), _MPIRUN),
 )
@@ -115,10 +156,14 @@ _LAUNCHERS: tuple[tuple[tuple[str, ...], Style], ...] = (
 
 @dataclass(frozen=True)
 class OptionWords:
-    """A command: its ``parts`` as they must be, and as a program with argparse or Hydra reads them (``loose``)."""
+    """A command: its ``parts`` as they must be, and as a program with argparse or Hydra reads them (``loose``).
+
+    ``decides`` are the options of launchers that decide where ranks run and how many there are.
+    """
 
     parts: tuple[str, ...]
     loose: tuple[str, ...]
+    decides: tuple[str, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -127,20 +172,20 @@ class OptionWords:
 
 
 def read_words(words: Sequence[str]) -> OptionWords:
-    """Return a command of ``words``, quoted as `gpuops.render.shell_lines.spelled_words` does.
+    """Return a command of ``words``, quoted as `gpuops.render.shell_words.spelled_words` does.
 
     The options of launchers have no order, but for equal ones.
     """
-    parts, rest, starts = list[str](), list(words), False
+    parts, rest, starts, decides = list[str](), list(words), False, list[str]()
     while launcher := _first_launcher(rest):
         at, style = launcher
         groups, end = _leading(rest[at:], style)
         parts += [*rest[:at], *_sorted(groups)]
+        decides += [group[0] for group in groups if group[0] in style.decisive]
         rest, starts = rest[at + end :], True
     before, arguments, behind = _program(rest, starts=starts)
-    return OptionWords(
-        (*parts, *before, *arguments, *behind), (*parts, *before, *_sorted(argument_groups(arguments)), *behind)
-    )
+    loose = _sorted(argument_groups(arguments))
+    return OptionWords((*parts, *before, *arguments, *behind), (*parts, *before, *loose, *behind), tuple(decides))
 
 
 def _first_launcher(words: Sequence[str]) -> tuple[int, Style] | None:
@@ -176,9 +221,10 @@ def _program(words: Sequence[str], *, starts: bool) -> tuple[Sequence[str], Sequ
 def argument_groups(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Return each option with the words up to the next one, as argparse reads ``nargs``; what is before them first."""
     groups: list[tuple[str, ...]] = []
+    style = _TYRO if any(word.startswith("--parallelism.") for word in words) else _ANY
     for word in words:
         if is_option(word):
-            groups.append(_ANY.first([word])[0])
+            groups.append(style.first([word])[0])
         elif _OVERRIDE.match(word) or not groups or not is_option(groups[-1][0]):
             groups.append((word,))
         else:
@@ -193,8 +239,9 @@ def _sorted(groups: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 
 def name_of_group(group: Sequence[str]) -> str:
-    """Return the name of an option; a variable that mpirun passes on is one of its own."""
-    return " ".join(group[:2]) if group[0] == "-x" else group[0].partition("=")[0]
+    """Return the name of an option; each variable, setting or parameter of those that have a name is one of its own."""
+    is_named = len(group) > 1 and group[0] in KEYED
+    return f"{group[0]} {group[1].partition('=')[0]}" if is_named else group[0].partition("=")[0]
 
 
 def _has_name(word: str) -> bool:

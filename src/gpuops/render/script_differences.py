@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gpuops.render.directives import Directive, read_directives
-from gpuops.render.line_differences import FileDifference, Line, apart, line_differences, short, with_sorted
-from gpuops.render.options import read_words
-from gpuops.render.shell_lines import interpreter, shell_lines, spelled_words
-
-_EXPORT = re.compile("export ")
+from gpuops.render.line_differences import FileDifference, Line, apart, line_differences, short
+from gpuops.render.shell_lines import interpreter
+from gpuops.render.shell_statements import lines_of, lines_of_words
 
 
 def script_differences(path: str, wanted: str, there: str) -> Iterator[FileDifference]:
     """Yield what differs between the texts of two scripts."""
     yield from _first_lines(path, wanted.partition("\n")[0], there.partition("\n")[0])
     yield from _directives(path, read_directives(wanted), read_directives(there))
-    yield from line_differences(path, *(with_sorted(_commands(text), _EXPORT) for text in (wanted, there)))
+    yield from line_differences(path, *lines_of(wanted, there))
 
 
 def command_differences(path: str, wanted: str, there: str) -> Iterator[FileDifference]:
     """Yield what differs between the commands of two scripts inside of another file."""
-    lines = (with_sorted(map(_unnumbered, _commands(text)), _EXPORT) for text in (wanted, there))
-    yield from line_differences(path, *lines)
+    lines = lines_of(wanted, there)
+    yield from line_differences(path, *([replace(line, number=0) for line in own] for own in lines))
 
 
 def word_differences(path: str, wanted: Sequence[str], there: Sequence[str]) -> Iterator[FileDifference]:
     """Yield what differs between two commands, each a list of words."""
-    yield from line_differences(path, *(_command(0, list(map(shlex.quote, words))) for words in (wanted, there)))
+    yield from line_differences(path, *(lines_of_words([*map(shlex.quote, words)]) for words in (wanted, there)))
 
 
 def _first_lines(path: str, wanted: str, there: str) -> Iterator[FileDifference]:
@@ -47,47 +44,17 @@ def _first_lines(path: str, wanted: str, there: str) -> Iterator[FileDifference]
 
 def _directives(path: str, wanted: Iterable[Directive], there: Iterable[Directive]) -> Iterator[FileDifference]:
     """Yield what differs in the options of a job; their order means nothing, unless one repeats."""
-    by_name = defaultdict[tuple[str, str], tuple[list[Directive], list[Directive]]](lambda: ([], []))
+    by_name = defaultdict[tuple[str, ...], tuple[list[Directive], list[Directive]]](lambda: ([], []))
     for side, directives in enumerate((wanted, there)):
         for each in directives:
-            by_name[each.system, each.name][side].append(each)
+            by_name[each.system, each.name, each.key][side].append(each)
     for own, found in by_name.values():
         for want, each in itertools.zip_longest(own, found):
             if each is None:
                 yield FileDifference(path, f": {short(str(want))} is missing")
             elif want is None:
-                yield FileDifference(path, f":{each.number}: {short(str(each))} was added", is_checked=bool(own))
+                is_mistake = bool(own) or each.is_decisive
+                yield FileDifference(path, f":{each.number}: {short(str(each))} was added", is_checked=is_mistake)
             elif want.value != each.value:
                 is_, should_be = apart(str(each), str(want))
                 yield FileDifference(path, f":{each.number}: found {is_}, but gpuops renders {should_be}")
-
-
-def _commands(text: str) -> Iterator[Line]:
-    """Yield the commands of a script in one spelling, and its here-documents as they are."""
-    for line in shell_lines(text, with_quotes=True):
-        try:
-            yield from _command(line.number, spelled_words(line.text))
-        except ValueError:
-            yield Line(line.number, " ".join(line.text.split()))
-        yield from (Line(number, text) for number, text in line.body)
-
-
-def _command(number: int, words: list[str]) -> Iterator[Line]:
-    """Yield a command in one spelling; a script in its quotes, such as that of ``bash -c``, line by line."""
-    start = 0
-    for at, word in enumerate(words):
-        if words[at - 1 : at] == ["-c"] and word.startswith("'") and "\n" in word:
-            yield from _line(number, words[start:at])
-            yield from (replace(line, number=number) for line in _commands("".join(shlex.split(word))))
-            start = at + 1
-    yield from _line(number, words[start:])
-
-
-def _line(number: int, words: list[str]) -> Iterator[Line]:
-    if words:
-        command = read_words(words)
-        yield Line(number, " ".join(command.parts), command.loose, command.is_known)
-
-
-def _unnumbered(line: Line) -> Line:
-    return replace(line, number=0)

@@ -1,11 +1,11 @@
-"""Shell scripts as lines and words, in one spelling for all that a shell reads alike; pure."""
+"""Shell scripts as logical lines with their here-documents, and their words; pure."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _SHEBANG = re.compile(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(\S+)")
@@ -14,13 +14,6 @@ _HERE = re.compile(
     r"""|<<(?P<dash>-?)[ \t]*(?P<word>(?:\\.|'[^']*'|"[^"]*"|[^\s;&|<>()'"\\])+)"""
 )
 """The start of a here-document, and what looks like one: in quotes, in arithmetic, and a here-string."""
-_PIECE = re.compile(
-    r"""(?P<space>\s+)|(?P<operator>[();<>|&]+)|'(?P<single>[^']*)'|"(?P<double>(?:\\.|[^"\\])*)"|\\(?P<escaped>.)"""
-    r"""|(?P<plain>[^\s();<>|&'"\\]+)"""
-)
-_EXPANDS = re.compile(r"[$`*?\[{~]")
-"""What the shell replaces outside quotes."""
-_EXPANDS_IN_QUOTES = re.compile(r"(?<!\\)(?:\\\\)*[$`]")
 
 
 @dataclass(frozen=True)
@@ -71,6 +64,11 @@ def _bodies(line: str, following: Iterator[tuple[int, str]]) -> Iterator[tuple[i
             yield from _body(end, indent, following, is_quoted=end != start["word"])
 
 
+def here_ends(line: str) -> set[str]:
+    """Return the words that end the here-documents of a line, as they are written."""
+    return {start["word"] for start in _HERE.finditer(line) if start["word"]}
+
+
 def _body(end: str, indent: str, following: Iterator[tuple[int, str]], *, is_quoted: bool) -> Iterator[tuple[int, str]]:
     """Yield the lines up to ``end``; the shell joins them at a backslash unless the word of the end is quoted."""
     goes_on = False
@@ -109,47 +107,3 @@ def interpreter(line: str) -> str:
     """Return the interpreter of a ``#!`` line with its options, without its directory; empty for any other line."""
     shebang = _SHEBANG.match(line)
     return " ".join([shebang[1], *line[shebang.end() :].split()]) if shebang else ""
-
-
-def spelled_words(line: str) -> list[str]:
-    """Return the words and operators of a line, quoted only where that matters; raise `ValueError` as `_pieces` does.
-
-    The end of a here-document stays as it is: quotes decide whether the shell expands what is in it.
-    """
-    words = list[str]()
-    for pieces in _pieces(line):
-        written = "".join(piece[0] for piece in pieces)
-        words.append(written if words[-1:] == ["<<"] else "".join(_spelled(pieces)))
-    return words
-
-
-def _spelled(pieces: Iterable[re.Match[str]]) -> Iterator[str]:
-    for expands, run in itertools.groupby(pieces, _expands):
-        own = [piece[0] if expands else _unquoted(piece) for piece in run]
-        yield "".join(own) if expands else shlex.quote("".join(own))
-
-
-def _pieces(line: str) -> list[list[re.Match[str]]]:
-    """Return the pieces of each word: bare, quoted and escaped ones; raise `ValueError` if quotes span lines."""
-    words, at = [list[re.Match[str]]()], 0
-    while at < len(line):
-        piece = _PIECE.match(line, at)
-        if piece is None:
-            raise ValueError("quotes span lines")
-        at = piece.end()
-        if piece.lastgroup in ("space", "operator"):
-            words += [[piece] if piece.lastgroup == "operator" else [], []]
-        else:
-            words[-1].append(piece)
-    return [pieces for pieces in words if pieces]
-
-
-def _expands(piece: re.Match[str]) -> bool:
-    """Return True for an operator, and for a piece in which the shell replaces something."""
-    pattern = {"plain": _EXPANDS, "double": _EXPANDS_IN_QUOTES, "operator": _PIECE}.get(piece.lastgroup or "")
-    return pattern is not None and pattern.search(piece[piece.lastgroup or 0]) is not None
-
-
-def _unquoted(piece: re.Match[str]) -> str:
-    text = str(piece[piece.lastgroup or 0])
-    return re.sub(r'\\([$`"\\])', r"\1", text) if piece.lastgroup == "double" else text

@@ -17,7 +17,7 @@ _MOST_IDENTICAL = 6
 class Span:
     """Adjacent ranks of one TP group on one node, the coordinates that they share, and the link between them.
 
-    ``link`` is empty for a single rank.
+    ``link`` is empty for a single rank, and if it is unknown.
     """
 
     ranks: tuple[Rank, ...]
@@ -33,7 +33,7 @@ def spans(placement: Placement, node: str) -> list[Span]:
         ranks = tuple(members)
         shared = tuple(f"{axis}{getattr(ranks[0], axis)}" for axis in axes)
         link = placement.link([rank.rank for rank in ranks])
-        node_spans.append(Span(ranks, shared, str(link or "")))
+        node_spans.append(Span(ranks, shared, str(link) if link and link.kind != "unknown" else ""))
     return node_spans
 
 
@@ -65,7 +65,7 @@ def _links(placement: Placement, groups: Iterable[Sequence[int]]) -> str:
     """Return the links of ``groups``; several rails become one phrase."""
     links = {link for link in map(placement.link, groups) if link}
     if len(links) == 1 or any(link.kind != "rail" for link in links):
-        return ", ".join(sorted(map(str, links)))
+        return ", ".join(sorted("link unknown" if link.kind == "unknown" else str(link) for link in links))
     leaves = {link.leaf for link in links}
     return "rail k to rail k" if None in leaves else f"rail k to rail k, leaf {fold(sorted(filter(None, leaves)))}"
 

@@ -22,11 +22,18 @@ def checked(inspected: Sequence[tuple[Sequence[str], Sequence[str]]], page: Page
 
     Each is on one line, which programs can read; on a ``page`` it is wrapped.
     """
-    told = [line for complaints, _ in inspected for line in complaints] or ["no problems"]
-    told += [f"not checked: {line}" for _, unchecked in inspected for line in unchecked]
+    rest = [f"not checked: {line}" for _, unchecked in inspected for line in unchecked]
+    told = [line for complaints, _ in inspected for line in complaints] or [_no_problems(len(rest))]
+    told += rest
     for line in map(clean, told):
         first, *more = wrap(line, page.width - 2) if page else [line]
         yield from (first, *(f"  {each}" for each in more))
+
+
+def _no_problems(unchecked: int) -> str:
+    if not unchecked:
+        return "no problems"
+    return f"{unchecked} thing{'s were' if unchecked > 1 else ' was'} not checked; the rest has no problems"
 
 
 def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> Iterator[str]:

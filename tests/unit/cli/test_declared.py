@@ -216,3 +216,41 @@ def test_lines_of_a_check_are_wrapped_on_a_page_alone():
     assert max(map(len, told)) <= 80
     assert [each[:2] for each in told if each.startswith(("w/", "no"))] == ["w/", "no"]
     assert [*checked([([], [])], Page(80))] == ["no problems"]
+
+
+def test_names_without_their_gpus_and_without_an_inventory_are_proposed_with_them(nowhere):
+    for words in ((place,), (render, "-t", "torchrun")):
+        told = str(run(*words, "h[1-4]").exception)
+        assert told.endswith("nodes with their number of GPUs need none: h[1-4]:8")
+    assert str(run(place, "h1,g[1-2]").exception).endswith(": h1:8,g[1-2]:8")
+    for pattern in ("all", "h*", "!h1", "@file"):
+        assert ":8" not in str(run(place, pattern).exception), pattern
+
+
+def test_the_script_that_nobody_named_is_told(nowhere):
+    assert (
+        "no script is named, so the job is train.py; to name one: -- SCRIPT ARGS\n"
+        in run(render, "-t", "torchrun", "h[1-4]:8").stderr
+    )
+    for words in (("--overwrite", "--", "train.py"), ("--overwrite", "--", "mine.py")):
+        assert "no script" not in run(render, "-t", "torchrun", "h[1-4]:8", *words).stderr
+    assert "no script" not in run(render, "-t", "torchrun", "h[1-5]:8", "--replace", "h2", "--overwrite").stderr
+
+
+def test_links_that_nobody_asked_for_are_unknown_in_words(nowhere):
+    done = run(place, "h[1-4]:8", "--layout", "dp=4,tp=8")
+    assert "tp  inside a node, link unknown\n" in done.stdout
+    assert done.stdout.count("unknown") == 1
+    assert max(map(len, done.stderr.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("text", ["24:00", "1x", "24:00:60"])
+def test_a_time_limit_names_every_form(nowhere, text):
+    done = run(render, "-t", "slurm", "h[1-4]:8", "--time", text)
+    assert done.exit_code == 2
+    assert "24h, 90m, HH:MM:SS, D-HH:MM:SS or seconds" in str(done.stderr).replace("\n", " ")
+
+
+def test_shard_is_no_word(nowhere):
+    told = str(run(place, "h[1-4]:8", "--layout", "dp=32,zero=3,shard=dp").exception)
+    assert told.endswith('not "dp"; to share states among all of dp, omit it')

@@ -139,9 +139,9 @@ def test_a_group_of_any_size_is_compared_if_it_is_asked_for(nodes):
     ("framework", "limits", "why"),
     [
         ("fsdp", {"dp": (32,), "shard": (3,)}, "shard=3 does not divide dp=32"),
-        ("fsdp", {"dp": (32,), "shard": (32,)}, "shard=32 is all of dp=32: omit it"),
-        ("megatron", {"dp": (32,), "shard": (8,), "zero": (0,)}, "but zero is 0"),
-        ("megatron", {"dp": (4,), "tp": (8,), "shard": (1,), "zero": (1,)}, "nothing to partition; use zero=0"),
+        ("fsdp", {"dp": (32,), "shard": (32,)}, "shard=32 is all of dp=32; write shard=0, or omit it"),
+        ("megatron", {"dp": (32,), "shard": (8,), "zero": (0,)}, "but zero is 0; omit shard, or add zero=3"),
+        ("megatron", {"dp": (4,), "tp": (8,), "shard": (1,), "zero": (1,)}, "partition; omit shard, and use zero=0"),
         ("deepspeed", {"dp": (16,), "tp": (2,), "shard": (8,), "zero": (3,)}, "only with zero=3, dp alone"),
         ("deepspeed", {"dp": (32,), "shard": (8,), "zero": (1,)}, "only with zero=3, dp alone"),
     ],

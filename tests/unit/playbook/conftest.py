@@ -75,6 +75,21 @@ def act(params: Params) -> Plan:
     """Once a run."""
     yield Change(params.what, Command(("act", params.what), become="always"), kind=params.kind)
 ''',
+    "look": '''
+"""A setting, as a value."""
+from dataclasses import dataclass
+from gpuops import Files, Plan, read_files, task
+
+@dataclass(frozen=True)
+class Params:
+    key: str
+
+@task
+def look(params: Params) -> Plan:
+    """What the setting is."""
+    found = read_files((yield Files((f"/{params.key}",))).out)
+    return {"text": found.get(f"/{params.key}", "")}
+''',
     "stop": '''
 """An end."""
 from dataclasses import dataclass

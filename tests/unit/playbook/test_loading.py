@@ -119,7 +119,7 @@ STEP = """\
         ("put: {key: a}", '6:13: "put" needs "value"'),
         ('put: {key: a, value: "{{ nothing }}"}', '6:29: no variable named "nothing"'),
         ('put: {key: a, value: "{{ a.c }}"}', '6:29: a has no "c"'),
-        ('put: {key: a, value: "{{ a | upper }}"}', "6:29: {{ a | upper }}: only a plain look-up is allowed in braces"),
+        ('put: {key: a, value: "{{ a | upper }}"}', "6:29: {{ a | upper }}: upper: expected text, found a map"),
         ('put: {key: a, value: "{{ x }}"}', "refers to itself"),
         ("when: sise == 3, act: {what: a}", "6:14: cannot evaluate 'sise == 3': unknown name \"sise\""),
         ("when: facts.sytem.kernel, act: {what: a}", 'did you mean "facts.system"'),

@@ -33,7 +33,7 @@ def write(world, value="1", name="mine"):
 def given(world, **variables):
     playbook = load_playbook(str(world.write(PLAY)), world.library, world.folder)
     (bound,) = bind(playbook.plays[0], [host(**variables)])["n1"].values()
-    return playbook, bound.params.value
+    return playbook, bound.turns({})[0].params.value
 
 
 def test_a_stack_is_a_variable_that_the_inventory_overrides_entry_by_entry(world):

@@ -75,7 +75,7 @@ def test_the_type_of_the_field_decides_what_a_value_means():
         ),
         ("{name: a, token: !env NO_SUCH}", "sample: token: NO_SUCH is not set in the environment"),
         ("{name: a, src: nothing.conf}", "sample: src: no such file: nothing.conf"),
-        ("[a]", "expected a map (key: value), found a list"),
+        ("[a]", 'p.yml:1:1: "sample" takes a map of name, mode,'),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_its_place(text, said, monkeypatch):

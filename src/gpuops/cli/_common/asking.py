@@ -37,20 +37,24 @@ class Number(click.FloatRange):
 
 def seconds_of(_ctx: object, _param: object, text: str) -> float:
     """Return the seconds of ``30m``, ``90s``, ``2h`` or a plain number; `click.BadParameter` for anything else."""
+    return _seconds(text, "30m, 90s, 2h or seconds")
+
+
+def _seconds(text: str, expected: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh]?)", text.strip())
     seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     if not seconds:
-        raise click.BadParameter(f'"{text}" is not a time; expected 30m, 90s, 2h or seconds')
+        raise click.BadParameter(f'"{text}" is not a time; expected {expected}')
     return seconds
 
 
-def time_limit_of(ctx: object, param: object, text: str) -> int:
+def time_limit_of(_ctx: object, _param: object, text: str) -> int:
     """Return the seconds of ``24h``, ``90m``, ``24:00:00`` or Slurm's ``2-12:00:00``; 0 if ``text`` is empty."""
     if not text:
         return 0
     match = re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,4}):([0-5]\d):([0-5]\d)", text.strip())
     if match is None:
-        return math.ceil(seconds_of(ctx, param, text))
+        return math.ceil(_seconds(text, "24h, 90m, HH:MM:SS, D-HH:MM:SS or seconds"))
     days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
     if not (limit := ((days * 24 + hours) * 60 + minutes) * 60 + seconds):
         raise click.BadParameter(f'"{text}" is no time at all; omit --time for that of the queue')
@@ -232,14 +236,19 @@ def declares(verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(verb)
     def with_nodes(*, pattern: str | None, **options: Any) -> Any:
-        from gpuops.inventory.declared import declared_gpus
+        from gpuops.errors import NoInventoryError
+        from gpuops.inventory.declared import declared_gpus, with_gpus
 
         if counts := declared_gpus(pattern or ""):
             if options["folder"] or options["local"]:
                 raise click.UsageError(f'"{pattern}" declares nodes, which excludes --from and --local')
             options["request"] = replace(options["request"], gpus_by_node=counts)
             pattern, options["inventory"] = (",".join(counts), options["inventory"] or f"{','.join(counts)},")
-        return verb(pattern=pattern, **options)
+        try:
+            return verb(pattern=pattern, **options)
+        except NoInventoryError as error:
+            hint = f"; nodes with their number of GPUs need none: {example}" if (example := with_gpus(pattern)) else ""
+            raise NoInventoryError(f"{error}{hint}") from None
 
     return _adding(_REPLACED, _LAUNCH_DIRECTORY)(with_nodes)
 

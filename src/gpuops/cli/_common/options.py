@@ -120,11 +120,11 @@ class Hosts:
 
 def chosen(cluster: Cluster, *patterns: str) -> Cluster:
     """Return the hosts of ``patterns``, by default all; raise `PatternError` if no inventory is given."""
-    from gpuops.errors import PatternError
+    from gpuops.errors import NoInventoryError, PatternError
     from gpuops.inventory.declared import refusal
 
     if cluster.source == "local":
-        raise PatternError(refusal(*patterns) or _NEEDS_INVENTORY)
+        raise PatternError(why) if (why := refusal(*patterns)) else NoInventoryError(_NEEDS_INVENTORY)
     return cluster.only(":".join(patterns)) if patterns else cluster
 
 
