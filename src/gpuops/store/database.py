@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -35,12 +36,14 @@ class Database:
     With ``copied``, everything happens to a copy in memory. So it does to a file of an older gpuops that cannot be
     written, because it has to be upgraded to be read.
 
-    Raise `OutputError` if it cannot be used, `LockedError` while another program writes.
+    Several threads may use it, one at a time. Raise `OutputError` if it cannot be used, `LockedError` while another
+    program writes.
     """
 
     def __init__(self, path: Path, *, create: bool = True, copied: bool = False) -> None:
         self.path = path
         self._shown = shortest(path)
+        self._turn = threading.RLock()
         with self._translated_errors():
             address = self._address(create=create and not copied)
             self._database = _connect(address)
@@ -143,9 +146,10 @@ class Database:
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise SQLite's errors as errors of gpuops."""
+        """Let no other thread use the database in this context, and raise SQLite's errors as errors of gpuops."""
         try:
-            yield
+            with self._turn:
+                yield
         except sqlite3.OperationalError as error:
             if _is_locked(error):
                 waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
@@ -157,7 +161,7 @@ class Database:
 
 
 def _connect(address: str) -> sqlite3.Connection:
-    return sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    return sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def _is_locked(error: sqlite3.OperationalError) -> bool:
