@@ -9,7 +9,6 @@ from typing import Any
 
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.diagnosis import Diagnosis
-from gpuops.errors import AbandonedError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.evidence import Blame, BlamedPart, Sentence
@@ -128,8 +127,7 @@ def _reached(host: HostReport) -> dict[str, str]:
     """Return the result of the connection, as that of a check; none if it was not the node that ended it."""
     if host.excluded is None:
         return {REACH.name: "pass"}
-    is_silent = host.excluded.kind == "unreachable" and not isinstance(host.excluded.cause, AbandonedError)
-    return {REACH.name: "fail"} if is_silent else {}
+    return {REACH.name: "fail"} if host.excluded.is_silent else {}
 
 
 def _result(verdict: Verdict) -> str:

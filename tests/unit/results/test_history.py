@@ -10,7 +10,7 @@ from gpuops.errors import InputError
 from gpuops.operations.past import history
 from gpuops.results.history import FailureRecord, poisson_interval, series
 from gpuops.store import Runs
-from gpuops.store.records import FLEET, SeenLink, Visit
+from gpuops.store.records import FLEET, SeenLink, SeenPart, Visit
 
 
 @pytest.fixture
@@ -41,6 +41,16 @@ def test_any_two_runs_are_compared_as_they_were(path):
     assert (last.before.number, last.after.number, told(last.changes.new)) == (2, 3, ["n1:gpu3"])
     assert (told(same.changes.new), told(same.changes.continuing), same.statuses) == ([], ["n1:gpu3"], {})
     assert (same.before.number, same.after.number) == (1, 3)
+
+
+def test_a_cable_is_told_once_it_was_changed(path):
+    def plugged(*pairs):
+        return visit(parts=tuple(SeenPart("cable", f"{port} cable", serial) for port, serial in pairs))
+
+    keep(path, record(n1=visit()), record(1, n1=plugged(("mlx5_0", "A"), ("mlx5_1", "B"))))
+    keep(path, record(2, n1=plugged(("mlx5_0", "B"), ("mlx5_1", "C"))))
+    came = [[(part.slot, part.serial) for part in history.diff(path, pair).moved] for pair in ([1, 2], [2, 3])]
+    assert came == [[], [("mlx5_0 cable", "B"), ("mlx5_1 cable", "C")]]
 
 
 def test_one_run_is_compared_with_the_latest_of_its_verb(path):
