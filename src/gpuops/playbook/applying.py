@@ -24,6 +24,7 @@ from gpuops.playbook.binding import BoundStep, Turn
 from gpuops.playbook.condition import FACTS, Condition
 from gpuops.playbook.journal import Journal, JournaledChange, change_key
 from gpuops.playbook.node_session import NodeSession
+from gpuops.playbook.overlay import DependsError
 from gpuops.playbook.planning import Planned, plan
 from gpuops.playbook.play import Step
 from gpuops.playbook.result import Status, StepResult, sum_up
@@ -58,8 +59,10 @@ def run_step(
         result = sum_up(results, [turn.item for turn in turns]) if bound.step.loop else results[0]
     except NodeError as error:
         result = _untried(bound, session, status_of(error), error.what, error)
+    except DependsError as error:
+        result = _untried(bound, session, "later", str(error))
     except DocumentError as error:
-        result = _untried(bound, session, "later" if session.would_change else "failed", str(error))
+        result = _untried(bound, session, *_doubtful(session, str(error)))
     result = replace(result, seconds=session.clock() - began, handler=handler)
     _remember(session, bound, result)
     return result
@@ -74,6 +77,9 @@ def _take(
         made = any(made.step == key and made.succeeded for made in session.made)
         work = _Attempts(bound.step, turn, key, reboots_next=reboots_next, doubt=doubt, was_made_before=made)
         result = _turn_result(work, session)
+        if result.status in ("would_change", "later"):
+            doubtful = turn.params if result.status == "later" or result.later else None
+            session.overlay.add(_label(bound.step), result.changes, doubtful)
         yield result
         if result.out:
             return
@@ -102,8 +108,19 @@ def _data(bound: BoundStep, session: NodeSession) -> dict[str, Any]:
 
 def _facts(session: NodeSession, names: Iterable[str]) -> dict[str, Any]:
     probes = [every_probe()[name] for name in sorted(names)]
-    answers = session.ask([probe.question for probe in probes]) if probes else []
+    answers = session.foresee([probe.question for probe in probes]) if probes else []
     return {probe.name: probe.read(answer) for probe, answer in zip(probes, answers, strict=True)}
+
+
+def _label(step: Step) -> str:
+    return f'{step.id} "{step.name}"'
+
+
+def _doubtful(session: NodeSession, why: str, params: object = "") -> End:
+    """Return how a step ended that cannot be done now: in check mode, an earlier change may be what is missing."""
+    if not session.overlay:
+        return "failed", why
+    return "later", why if "depends on " in why else f"{why}; {session.overlay.suspects(f'{why} {params}')}"
 
 
 def _untried(
@@ -123,7 +140,8 @@ def _remember(session: NodeSession, bound: BoundStep, result: StepResult) -> Non
     """Keep the values that later steps query; a handler that ran may be notified and run again."""
     if bound.step.register:
         session.registered[bound.step.register] = result.registered
-    session.would_change |= result.status in ("would_change", "later")
+    if result.status == "later":
+        session.overlay.add(_label(bound.step), ())
     if result.handler and not result.out:
         session.made = [made for made in session.made if made.step_id != bound.step.id]
 
@@ -179,6 +197,8 @@ class _Attempt:
             return self._skipped() or self._judged(*self._outcome())
         except OutputError:
             raise
+        except DependsError as error:
+            return "later", str(error)
         except NodeError as error:
             self._error = error
             return status_of(error), error.what
@@ -192,8 +212,8 @@ class _Attempt:
         try:
             false = self._first_false(self._step.when)
         except DocumentError as error:
-            if self._session.would_change:
-                return "later", str(error)
+            if self._session.overlay:
+                return _doubtful(self._session, str(error))
             raise
         return ("skipped", f"not: {false.text}") if false else None
 
@@ -206,7 +226,7 @@ class _Attempt:
         try:
             if any(self._first_false([condition], own) is None for condition in step.failed_when):
                 why = f"failed_when: {' and '.join(condition.text for condition in step.failed_when)}"
-                return ("later" if self._session.would_change else "failed"), why
+                return _doubtful(self._session, why)
             false = self._first_false(step.until, own)
             is_change = not step.changed_when or self._first_false(step.changed_when, own) is None
         except DocumentError as error:
@@ -230,9 +250,11 @@ class _Attempt:
             self._collect_unfinished(self._session.journal)
         for _ in range(MOST_PHASES):
             session = self._session
+            overlay = None if session.journal else session.overlay
             self._planned = plan(
-                self._step.task, self._turn.params, session.machine, session.ask, session.library, session.environment
-            )
+                self._step.task, self._turn.params, session.machine, session.ask, session.library, session.environment,
+                overlay,
+            )  # fmt: skip
             todo = [change for change in self._planned.changes if not self._is_past(change)]
             end = self._stopped() or (self._apply(todo, session.journal) if session.journal else self._check(todo))
             if end:
@@ -247,7 +269,7 @@ class _Attempt:
         if isinstance(stop, NeedsOperator):
             return "needs_operator", stop.what
         # in check mode, only an earlier change that was not made may be missing
-        return ("later" if self._session.would_change else "failed"), stop.why
+        return _doubtful(self._session, stop.why, self._turn.params)
 
     def _is_past(self, change: Change) -> bool:
         """Return True if the action was done in this run, or if the coming reboot makes the restart pointless."""
@@ -270,7 +292,7 @@ class _Attempt:
             return "would_change", ""
         why = "; ".join(later.why for later in self._planned.later)
         if why:
-            return ("later" if calls or self._session.would_change else "failed"), why
+            return ("later", why) if calls else _doubtful(self._session, why, self._turn.params)
         return "ok", ""
 
     def _apply(self, todo: list[Change], journal: Journal) -> End | None:

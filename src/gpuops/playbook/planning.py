@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuops.playbook.overlay import DependsError, Overlay
 from gpuops.playbook.parameters import NO_ENVIRONMENT, as_params
 from gpuops.playbook.task import Change, Failed, Later, Machine, NeedsOperator, Plan, Task, TaskRegistry, Use
 from gpuops.probing import Probe
@@ -43,26 +43,46 @@ def plan(
     ask: Ask,
     library: TaskRegistry,
     environment: Mapping[str, str] = NO_ENVIRONMENT,
+    overlay: Overlay | None = None,
 ) -> Planned:
     """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does.
 
-    ``!env NAME`` in the parameters of a task that this one uses refers to a variable of ``environment``.
+    ``!env NAME`` in the parameters of a task that this one uses refers to a variable of ``environment``. In check mode,
+    ``overlay`` has the changes that earlier steps planned.
     """
-    planner = _Planner(machine, ask, library, environment)
-    with contextlib.suppress(_Stopped):
-        planner.planned.value = planner.follow(task.plan(params, machine))
+    planner = _Planner(machine, ask, library, environment, overlay)
+    try:
+        planner.planned.value = planner.run(task, params)
+    except _Stopped:
+        pass
+    except DependsError as error:
+        planner.planned.later.append(Later(str(error)))
     return planner.planned
 
 
 class _Planner:
     """Answers the questions of one task's generator, and of the tasks that it uses."""
 
-    def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        ask: Ask,
+        library: TaskRegistry,
+        environment: Mapping[str, str],
+        overlay: Overlay | None,
+    ) -> None:
         self.planned = Planned()
         self._machine = machine
         self._ask = ask
         self._library = library
         self._environment = environment
+        self._overlay = overlay
+
+    def run(self, task: Task, params: Any) -> Any:
+        """Run a task to its end; return its value. What earlier steps of check mode leave of a file is its stat."""
+        if self._overlay and task.name == "stat":
+            return self._overlay.stat(params.path, params.reads, lambda: self.follow(task.plan(params, self._machine)))
+        return self.follow(task.plan(params, self._machine))
 
     def follow(self, generator: Plan) -> Any:
         """Run ``generator`` to its end; return its value."""
@@ -88,7 +108,7 @@ class _Planner:
             raise _Stopped
         elif isinstance(item, Use):
             used = self._library[item.name]
-            return self.follow(used.plan(as_params(used, item.params, self._environment), self._machine))
+            return self.run(used, as_params(used, item.params, self._environment))
         elif isinstance(item, tuple):
             return self._answers(item)
         else:
@@ -106,7 +126,7 @@ class _Planner:
     def _answers(self, items: tuple[object, ...]) -> tuple[Any, ...]:
         """Return the answers to questions and probes, in one round trip."""
         questions = [_question(item) for item in items]
-        answers = self._ask(questions)
+        answers = self._overlay.answer(questions, self._ask) if self._overlay else self._ask(questions)
         return tuple(
             item.read(answer) if isinstance(item, Probe) else answer
             for item, answer in zip(items, answers, strict=True)
