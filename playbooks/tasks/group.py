@@ -35,7 +35,8 @@ def group(params: Params) -> Plan:
             yield Change(f"remove the group {params.name}", remove, leaves={f"group {params.name}": None})
     elif not fields:
         options = (("-r",) if params.system else ()) + (("-g", str(params.gid)) if params.gid is not None else ())
+        fields = [params.name, "x", "?" if params.gid is None else str(params.gid), ""]
         add = Command(("groupadd", *options, params.name), become="always")
-        yield Change(f"add the group {params.name}", add, leaves={f"group {params.name}": ...})
+        yield Change(f"add the group {params.name}", add, leaves={f"group {params.name}": fields})
     elif params.gid is not None and fields[2] != str(params.gid):
         yield Failed(f"group {params.name} has the number {fields[2]}, expected {params.gid}")

@@ -43,7 +43,9 @@ def user(params: Params) -> Plan:
             remove = Command(("userdel", params.name), become="always")
             yield Change(f"remove the user {params.name}", remove, leaves={f"passwd {params.name}": None})
     elif not fields:
-        yield Change(f"add the user {params.name}", _add(params), leaves={f"passwd {params.name}": ...})
+        uid, home = "?" if params.uid is None else str(params.uid), params.home or f"/home/{params.name}"
+        added = [params.name, "x", uid, "?", "", home, params.shell or "?"]
+        yield Change(f"add the user {params.name}", _add(params), leaves={f"passwd {params.name}": added})
     else:
         yield from _modify(params, uid=fields[2], home=fields[5], shell=fields[6])
 

@@ -98,7 +98,7 @@ COMMANDS = """\
 USERS = """\
 - group: {name: lab}
 - group: {name: lab}
-- user: {name: labrat, group: lab, home: /srv/labrat}
+- user: {name: labrat, group: lab, home: /etc/labrat}
 - directory: {path: /srv/own, owner: labrat, group: lab}
 - file: {path: /srv/own/file, content: mine, owner: labrat, group: lab}
 - attributes: {path: /srv/own/file, owner: labrat, group: root}
@@ -125,7 +125,7 @@ PACKAGES = """\
 - file: {path: /etc/agentd/default, state: absent}
 - directory: {path: /etc/agentd, mode: "0700"}
 - user: {name: agentd, shell: /bin/bash}
-- command: {words: [touch, /srv/without], unless: [test, -e, /etc/other/other.conf]}
+- command: {words: [touch, /srv/with], unless: [test, -e, /srv/with]}
 """
 RESULTS = """\
 - file: {path: /srv/a, content: a}
@@ -220,9 +220,10 @@ PENDING = ("would_change", "later")
 def test_check_mode_says_of_each_step_what_the_run_does(provision, name):
     steps = PLAYBOOKS[name]
     checked, applied = provision(steps, "--check"), provision(steps)
-    assert [*checked] == [*applied], (checked, applied)
-    assert not [line for line in applied.values() if line[1] == "failed"]
+    told = "\n".join(f"{number}: {checked[number][1:]} {applied[number][1:]}" for number in applied)
+    assert [*checked] == [*applied], told
+    assert not [line for line in applied.values() if line[1] == "failed"], told
     pending = [number for number, line in checked.items() if line[1] in PENDING]
     changed = [number for number, line in applied.items() if line[1] == "changed"]
-    assert pending == changed, (checked, applied)
-    assert all("depends on step 1." in line[2] for line in checked.values() if line[1] == "later"), checked
+    assert pending == changed, told
+    assert all("depends on step 1." in line[2] for line in checked.values() if line[1] == "later"), told

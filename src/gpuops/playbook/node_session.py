@@ -28,9 +28,10 @@ class NodeSession:
 
     ``busy`` returns who uses the node, or an empty string; it is called once, before the first change. ``lock`` takes
     the node's lock again after a reboot removed it. ``made`` are the changes that this run began here, including those
-    before it was resumed, and ``reboots`` counts its reboots of the node. ``overlay``: what check mode planned. ``detaches``: long steps can run as units of its systemd; None until that is known. ``earlier_ended``: no
-    change of an earlier run is still active. ``stopping``: no new change is started; ``at_work`` is held while a step
-    runs. ``!env NAME`` refers to a variable of ``environment``.
+    before it was resumed, and ``reboots`` counts its reboots of the node. ``overlay``: what check mode planned.
+    ``detaches``: long steps can run as units of its systemd; None until that is known. ``earlier_ended``: no change of
+    an earlier run is still active. ``stopping``: no new change is started; ``at_work`` is held while a step runs.
+    ``!env NAME`` refers to a variable of ``environment``.
     """
 
     host: Host

@@ -105,6 +105,8 @@ class Overlay:
             return found
         if left.state is None:
             return None
+        if left.state is ...:
+            raise DependsError(f"depends on step {left.step}")
         state = left.state if "content" in left.state else {**(look() or _directory()), **left.state}
         return _as_stat(left, reads, state)
 
@@ -116,6 +118,8 @@ class Overlay:
     def _answer(self, question: Question, answer: Completed) -> Completed:
         if isinstance(question, Files):
             return self._files(question, answer)
+        if not isinstance(question, Command):
+            return answer
         text, program = " ".join((*question.words, question.stdin)), question.words[0].rpartition("/")[2]
         if program == "rpm" and answer.missing:
             return answer
@@ -175,8 +179,10 @@ class Overlay:
         left = self._left.get(" ".join(question.words[1:3]))
         if left is not None and left.state is None:
             return replace(answer, exit=2, out="")
-        if left is not None:
+        if left is not None and left.state is ...:
             raise DependsError(f"depends on step {left.step}")
+        if left is not None:
+            return replace(answer, exit=0, out=f"{':'.join(left.state)}\n")
         if answer.exit == 2:
             self._refuse_packages(question.words[-1], named=False)
         return answer
@@ -231,7 +237,7 @@ class Overlay:
             name = subject.rpartition(" ")[2]
             if _mentions(text, name) or (subject.startswith("unit ") and _mentions(text, name.rpartition(".")[0])):
                 raise DependsError(f"depends on step {left.step}")
-            if subject.startswith("/") and any(self._is_below(subject, one) for one in _PATH.findall(text)):
+            if any(subject.startswith(f"{one}/") for one in _PATH.findall(text)):
                 raise DependsError(f"depends on step {left.step}")
 
     def _is_below(self, path: str, folder: str) -> bool:
@@ -311,8 +317,6 @@ def _directory() -> dict[str, str]:
 
 def _as_stat(left: _Left, reads: str, state: Any) -> dict[str, str]:
     """Return a file's state as the task stat does."""
-    if state is ...:
-        raise DependsError(f"depends on step {left.step}")
     owner, group = state["owner"], state["group"]
     numbers = {"uid": "0" if owner == "root" else owner, "gid": "0" if group == "root" else group}
     content = state.get("content", "") if reads or state["kind"] != "file" else ""

@@ -80,9 +80,18 @@ class _Planner:
 
     def run(self, task: Task, params: Any) -> Any:
         """Run a task to its end; return its value. What earlier steps of check mode leave of a file is its stat."""
-        if self._overlay and task.name == "stat":
-            return self._overlay.stat(params.path, params.reads, lambda: self.follow(task.plan(params, self._machine)))
-        return self.follow(task.plan(params, self._machine))
+        overlay = self._overlay
+        if not overlay or task.name != "stat":
+            return self.follow(task.plan(params, self._machine))
+        return overlay.stat(params.path, params.reads, lambda: self._follow_as_it_is(task.plan(params, self._machine)))
+
+    def _follow_as_it_is(self, generator: Plan) -> Any:
+        """Follow a generator that is to see the node without what was planned."""
+        overlay, self._overlay = self._overlay, None
+        try:
+            return self.follow(generator)
+        finally:
+            self._overlay = overlay
 
     def follow(self, generator: Plan) -> Any:
         """Run ``generator`` to its end; return its value."""

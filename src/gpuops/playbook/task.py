@@ -44,9 +44,9 @@ class Change:
     outlives a lost connection; on nodes without systemd it runs like any other.
 
     ``leaves`` is what is there afterwards, for the later steps of check mode: ``/path`` as the task stat returns it
-    (without ``content``, that stays), ``passwd NAME``, ``group NAME``, ``unit NAME`` (properties) or ``package NAME``
-    (``version``). None is gone, and ``...`` is there, but it is not known how. A change that does not say it is assumed
-    to touch the paths in its command.
+    (without ``content``, that stays), ``passwd NAME`` and ``group NAME`` (fields, those unknown as ?), ``unit NAME``
+    (properties) or ``package NAME`` (``version``). None is gone, and ``...`` is there, but it is not known how. A
+    change that does not say it is assumed to touch the paths in its command.
 
     ``kind`` decides what happens if it is planned again. A ``state`` that is planned again after it was applied did not
     take effect. The others run once, and only their exit status is known: a ``restart`` may be repeated, and a pending
