@@ -145,9 +145,9 @@ def test_broad_excepts_stand_in_four_places_only():
 @pytest.mark.parametrize("path", [p for p in FILES if room(p) == "cli"], ids=lambda p: str(p.relative_to(SOURCE)))
 def test_a_verb_is_thin(path):
     """Options in, one operation, a rendering out: 90 lines are enough. Verbs share options, terminal and questions."""
-    if path.parent.name == "_common" and path.stem in ("options", "terminal", "asking", "ending"):
+    if path.parent.name == "_common" and path.stem in ("options", "terminal", "asking", "ending", "live"):
         return
-    assert path.parent.name != "_common" or path.name == "__init__.py", f"{path}: verbs share no more than four modules"
+    assert path.parent.name != "_common" or path.name == "__init__.py", f"{path}: verbs share no more than five modules"
     assert len(path.read_text().splitlines()) <= 90, path
 
 

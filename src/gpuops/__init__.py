@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuops.collective.sharp import SharpComparison
     from gpuops.collective.sweep import SweepResult
     from gpuops.errors import (
+        AbandonedError,
         AuthenticationError,
         BecomeError,
         CancelledError,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
         Activity,
         Event,
         GateDone,
+        GateStarted,
+        HostActivity,
         HostDone,
         JobLine,
         LeftOut,
@@ -123,6 +126,7 @@ if TYPE_CHECKING:
     from gpuops.version import __version__
 
 __all__ = [
+    "AbandonedError",
     "Activity",
     "AdmitRequest",
     "AllVariables",
@@ -154,10 +158,12 @@ __all__ = [
     "Finding",
     "FixRequest",
     "GateDone",
+    "GateStarted",
     "GpuCable",
     "GpuopsError",
     "History",
     "Host",
+    "HostActivity",
     "HostDone",
     "HostKeyError",
     "HostKeys",
@@ -250,6 +256,7 @@ _HOMES = {
     "AdmitRequest": "requests",
     "AllVariables": "playbook.task",
     "Answers": "results.answers",
+    "AbandonedError": "errors",
     "AuthenticationError": "errors",
     "BecomeError": "errors",
     "Bmc": "inventory",
@@ -277,6 +284,8 @@ _HOMES = {
     "Finding": "judging",
     "FixRequest": "requests",
     "GateDone": "events",
+    "GateStarted": "events",
+    "HostActivity": "events",
     "GpuCable": "inventory",
     "GpuopsError": "errors",
     "History": "results.life",

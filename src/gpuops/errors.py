@@ -186,6 +186,12 @@ class NodeError(GpuopsError):
         return type(self), (self.node, self.what, self.kind)
 
 
+class AbandonedError(NodeError):
+    """The run's own time was up before the node answered, which says nothing about the node."""
+
+    usual_kind: ClassVar[UnreachableKind] = "timeout"
+
+
 class ConnectError(NodeError):
     """Failed connection: no SSH server answered at the node's address."""
 
@@ -270,6 +276,11 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 def format_count(count: int, noun: str) -> str:
     """Return ``count`` with ``noun``, which takes an s unless there is one."""
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return ``45 s`` or, above a minute and a half, ``12 min``."""
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
 
 
 _OF_FILES = {

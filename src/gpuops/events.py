@@ -83,6 +83,27 @@ class StepDone(Event):
 
 
 @dataclass(frozen=True)
+class HostActivity(Event):
+    """Current activity on a host in a few words; it replaces the previous one.
+
+    If it is a wait, ``seconds`` of at most ``most_seconds`` have passed.
+    """
+
+    host: str
+    text: str
+    seconds: float | None = None
+    most_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class GateStarted(Event):
+    """Start of an onboarding gate for a host."""
+
+    host: str
+    gate: str
+
+
+@dataclass(frozen=True)
 class GateDone(Event):
     """Result of an onboarding gate for a host; ``text`` is a sentence for the user."""
 

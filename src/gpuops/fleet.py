@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from gpuops.cancellation import CancelToken
 from gpuops.content import blame
-from gpuops.errors import CancelledError, GpuopsError, NodeError
+from gpuops.errors import AbandonedError, CancelledError, GpuopsError, NodeError
 from gpuops.inventory import Host
 
 T = TypeVar("T")
@@ -58,13 +58,15 @@ def each(
     watch: Callable[[Outcome[T]], None] = lambda _: None,
     stop: Callable[[], None] = lambda: None,
     cancel: CancelToken | None = None,
+    stopping_seconds: float | None = None,
 ) -> Outcomes[T]:
     """Run ``work`` on every host, at most ``fanout`` at a time, and return one outcome per host, in order.
 
     ``watch`` receives each outcome as it arrives, in the calling thread. After Ctrl-C, or if another thread cancels
     ``cancel``, no new work starts, ``stop`` is called to close open connections, hosts without an answer get a
-    `CancelledError`, and the outcomes are ``interrupted``. After ``total_seconds`` the remaining hosts are abandoned in
-    the same way, with an error of kind "timeout". The transport enforces the deadline of a single host.
+    `CancelledError`, and the outcomes are ``interrupted``. What is running has ``stopping_seconds`` to end (8 s); a
+    second Ctrl-C raises KeyboardInterrupt at once. After ``total_seconds`` the remaining hosts are abandoned in the
+    same way, with an error of kind "timeout". The transport enforces the deadline of a single host.
     """
     pool = _WorkerPool(hosts, work)
     outcomes: dict[int, Outcome[T]] = {}
@@ -79,13 +81,13 @@ def each(
             ending = CancelledError("interrupted before it answered")
         finally:
             if len(outcomes) < len(hosts):
-                pool.shutdown(stop, outcomes)
+                pool.shutdown(stop, outcomes, _STOPPING_SECONDS if stopping_seconds is None else stopping_seconds)
     if pool.cancelled and ending is None:
         ending = CancelledError("cancelled before it answered")
     late = f"no answer within the run's {total_seconds:g} s"
     return Outcomes(
         (
-            outcomes.get(index) or Outcome(host.name, error=ending or NodeError(host.name, late, "timeout"))
+            outcomes.get(index) or Outcome(host.name, error=ending or AbandonedError(host.name, late))
             for index, host in enumerate(hosts)
         ),
         interrupted=ending is not None,
@@ -184,14 +186,17 @@ class _WorkerPool(Generic[T]):
             arrived += 1
             yield result
 
-    def shutdown(self, stop: Callable[[], None], outcomes: dict[int, Outcome[T]]) -> None:
-        """Start no more work, stop what is running, and add values that still arrive to ``outcomes``."""
+    def shutdown(self, stop: Callable[[], None], outcomes: dict[int, Outcome[T]], seconds: float) -> None:
+        """Start no more work, stop what is running, and add to ``outcomes`` what arrives within ``seconds``.
+
+        That is values, and what work says that it has left undone; other errors only tell of the closed connection.
+        """
         self._stopped.set()
         stop()
-        ends = time.monotonic() + _STOPPING_SECONDS
+        ends = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, ends - time.monotonic()))
         while not self._finished.empty():
             result = self._finished.get()
-            if result is not None and result[1].error is None:
+            if result is not None and isinstance(result[1].error, (CancelledError, type(None))):
                 outcomes[result[0]] = result[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -66,9 +68,14 @@ class Layout:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Return the position of ``rank`` along every axis; ``ep`` is its position in its expert group."""
+        return {axis: rank // stride % degree for axis, stride, degree in self._steps}
+
+    @functools.cached_property
+    def _steps(self) -> tuple[tuple[str, int, int], ...]:
+        """The axes with their strides and degrees, ``ep`` last; every rank needs them."""
         dense, expert = self.strides(), self.strides(expert=True)
-        coordinates = {axis: rank // dense[axis] % getattr(self, axis) for axis in AXES if axis != "ep"}
-        return {**coordinates, "ep": rank // expert["ep"] % self.ep}
+        axes = [(axis, dense[axis], int(getattr(self, axis))) for axis in AXES if axis != "ep"]
+        return (*axes, ("ep", expert["ep"], self.ep))
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
         """Return the rank groups along ``axis``, sorted by first rank; each group is in the order of its coordinate.
@@ -78,8 +85,9 @@ class Layout:
         strides, size = self.strides(expert=axis == "ep"), getattr(self, axis)
         stride = strides["dp"] if axis == "dp_shard" else strides["dp"] * self.dp_shard
         stride = strides.get(axis, stride)
-        firsts = (rank for rank in range(self.ranks) if rank // stride % size == 0)
-        return [tuple(first + i * stride for i in range(size)) for first in firsts]
+        block = stride * size  # of the ranks in it, the first ones of all its groups are neighbours
+        firsts = (range(at, min(at + stride, self.ranks)) for at in range(0, self.ranks, block))
+        return [tuple(range(first, first + block, stride)) for first in itertools.chain.from_iterable(firsts)]
 
     def strides(self, *, expert: bool = False) -> dict[str, int]:
         """Return the rank distance of neighbours along each axis: the product of the degrees before it in ``order``.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuops.cancellation import CancelToken
 from gpuops.catalogue import Catalogue
 from gpuops.errors import PatternError
 from gpuops.facts import Facts
@@ -39,11 +40,15 @@ class Workspace:
     operator: str
     invocation: str
 
-    def of(self, names: Iterable[str]) -> Workspace:
-        """Return the same for the hosts of these names, in order: of two that blame each other the later drops out."""
-        names = list(names)
-        nodes = self.whole.only(names)
-        return replace(self, nodes=replace(nodes, hosts=tuple(sorted(nodes.hosts, key=lambda h: names.index(h.name)))))
+    def of(self, names: Iterable[str], cancel: CancelToken | None = None) -> Workspace:
+        """Return the same for the hosts of these names, in order: of two that blame each other the later drops out.
+
+        With ``cancel``, that token ends the work instead of the one of the call.
+        """
+        names, cancel = list(names), cancel or self.nodes.cancel
+        nodes = replace(self.whole.only(names), cancel=cancel)
+        nodes = replace(nodes, hosts=tuple(sorted(nodes.hosts, key=lambda host: names.index(host.name))))
+        return replace(self, nodes=nodes, whole=replace(self.whole, cancel=cancel))
 
     def of_inventory(self) -> Workspace:
         """Return the same without hosts that only saved answers name, if there is an inventory."""

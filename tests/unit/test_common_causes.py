@@ -136,6 +136,7 @@ def test_one_cause_is_one_finding(row):
     nodes = {node for node, _ in shown}
     assert {v.node for v in folded if v.status in {"warn", "fail"} and v.node} == nodes, "a node keeps its status"
     assert all(v.why for v in folded if v.node in nodes)
+    assert sum(len(v.shared) for v in folded) == len(shown), "and keeps what it has"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -7,7 +7,7 @@ import pytest
 
 from gpuops import fleet
 from gpuops.cancellation import CancelToken
-from gpuops.errors import CancelledError, ConnectError, NodeError
+from gpuops.errors import AbandonedError, CancelledError, ConnectError, NodeError
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_worker_that_cannot_be_stopped_does_not_keep_the_run(hosts, released, 
     began = time.monotonic()
     outcomes = fleet.each(hosts[:2], lambda _: released.wait(30), total_seconds=0.2)
     assert time.monotonic() - began < 8
-    assert [(type(o.error), o.error.kind) for o in outcomes] == [(NodeError, "timeout")] * 2
+    assert [(type(o.error), o.error.kind) for o in outcomes] == [(AbandonedError, "timeout")] * 2
 
 
 def test_an_interrupt_stops_what_runs_and_starts_nothing_more(hosts, released):
@@ -301,3 +301,36 @@ def test_ctrl_c_that_does_not_wake_the_wait_is_noticed_soon(hosts, ctrl_c):
     outcomes = fleet.each(hosts[:1], work, stop=released.set)
     assert outcomes.interrupted
     assert time.monotonic() - began < 10
+
+
+def test_what_work_says_that_it_left_undone_is_kept_after_an_interrupt(hosts, released):
+    def work(host):
+        if host.name == "n00":
+            return "ok"
+        released.wait(30)
+        if host.name == "n01":
+            raise CancelledError("it reboots")
+        raise NodeError(host.name, "connection closed")
+
+    def watch(_):
+        raise KeyboardInterrupt
+
+    outcomes = fleet.each(hosts[:3], work, watch=watch, stop=released.set)
+    assert [str(outcome.error) for outcome in outcomes[1:]] == ["it reboots", "interrupted before it answered"]
+
+
+def test_time_to_end_after_an_interrupt_is_as_long_as_asked(hosts, released):
+    def watch(_):
+        raise KeyboardInterrupt
+
+    def work(host):
+        if host.name != "n00":
+            released.wait(0.5)
+        return "ok"
+
+    outcomes = fleet.each(hosts[:2], work, watch=watch, stopping_seconds=30.0)
+    assert [outcome.value for outcome in outcomes] == ["ok", "ok"]
+    assert [outcome.value for outcome in fleet.each(hosts[:2], work, watch=watch, stopping_seconds=0.05)] == [
+        "ok",
+        None,
+    ]

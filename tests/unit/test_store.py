@@ -184,7 +184,7 @@ def test_a_link_is_not_followed(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("version", [5, 9])
+@pytest.mark.parametrize("version", [6, 9])
 def test_a_newer_store_is_left_alone(store, version):
     newer = sqlite3.connect(store.path)
     newer.execute(f"PRAGMA user_version = {version}")
@@ -257,7 +257,7 @@ def test_an_old_store_and_a_new_one_have_the_same_tables(old_store, store):
         database.close()
     assert tables[0] == tables[1]
     assert {"runs", "events", "gates", "records", "visits", "findings", "parts"} <= tables[0].keys()
-    assert tables[0]["version"] == (4,)
+    assert tables[0]["version"] == (5,)
 
 
 def test_closings_of_a_store_of_schema_1_are_counted(tmp_path):

@@ -155,6 +155,51 @@ def nodes_of(findings):
     return [each.key.node or each.nodes for each in findings]
 
 
+def in_rack(*nodes, of=("n1", "n2", "n3", "n4")):
+    """Return a run of nodes that share a finding of their rack, each with a card of its own."""
+    on = {name: visit() for name in of}
+    for name in nodes:
+        on[name] = replace(visit(result="shared fail"), shared=(finding(name, "ib-ports", "gpu3"),))
+    fleet = (finding(FLEET, "ib-ports", "rack:r1", nodes=nodes),) if nodes else ()
+    return {"fleet": fleet, **on}
+
+
+def test_a_finding_of_a_rack_is_told_once_and_kept_on_each_card(runs):
+    runs.save(record(**in_rack()))
+    _, first = runs.save(record(1, **in_rack("n1", "n2", "n3")))
+    _, second = runs.save(record(2, **in_rack("n1", "n2", "n3")))
+    _, one_less = runs.save(record(3, **in_rack("n2", "n3")))
+    _, over = runs.save(record(4, **in_rack()))
+    assert [parts_of(each) for each in (first, second, one_less, over)] == [
+        {"new": [":rack:r1"]},
+        {"continuing": [":rack:r1"]},
+        {"continuing": [":rack:r1"], "gone": ["n1:gpu3"]},
+        {"gone": [":rack:r1"]},
+    ]
+    assert [(f.key.node, f.first_run, f.gone_run, f.times) for f in runs.findings()] == [
+        ("n1", 2, 4, 2),
+        ("n2", 2, 5, 3),
+        ("n3", 2, 5, 3),
+        ("", 2, 5, 3),
+    ]
+    assert runs.run(2).findings == 1
+
+
+def test_a_card_that_shared_a_finding_and_has_it_alone_continues(runs):
+    runs.save(record(**in_rack("n1", "n2", "n3")))
+    alone = visit(finding("n1", "ib-ports", "gpu3"))
+    _, changes = runs.save(record(1, n1=alone, n2=visit(), n3=visit()))
+    assert parts_of(changes) == {"continuing": ["n1:gpu3"], "gone": [":rack:r1"]}
+    _, unseen = runs.save(record(2, **{name: visit(checks=()) for name in ("n1", "n2", "n3")}))
+    assert parts_of(unseen) == {"unseen": ["n1:gpu3"]}
+
+
+def test_a_finding_of_a_rack_that_was_not_looked_for_is_told_once(runs):
+    runs.save(record(**in_rack("n1", "n2", "n3")))
+    _, changes = runs.save(record(1, **{name: visit(checks=()) for name in ("n1", "n2", "n3")}))
+    assert parts_of(changes) == {"unseen": [":rack:r1"]}
+
+
 def test_a_node_that_joins_a_finding_of_the_fleet_is_new(runs):
     runs.save(record(**shared_by("n1", "n2", "n3")))
     _, same = runs.save(record(1, **shared_by("n1", "n2", "n3")))
@@ -220,9 +265,35 @@ def test_another_code_is_new_on_nodes_that_shared_one(runs):
 
 
 def test_nodes_that_can_no_longer_be_assessed_are_named_once(runs):
-    dead = Visit("unknown", "connection refused")
+    dead = Visit("unknown", "connection refused", checks={"reach": "fail"})
     told = [runs.save(record(k, n1=v, n2=dead))[1].no_longer_assessed for k, v in enumerate([visit(), dead, dead])]
     assert told == [("n2",), ("n1",), ()]
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "between"),
+    [
+        ("interrupted", Visit("unknown", "interrupted before it answered")),
+        ("interrupted", Visit("unknown", "connection refused", checks={"reach": "fail"})),
+        ("interrupted", visit(finding())),
+        ("incomplete", Visit("unknown", "no answer within the run's 1 s")),
+    ],
+)
+def test_a_run_that_was_cut_short_is_no_baseline(runs, conclusion, between):
+    dead = Visit("unknown", "connection refused", checks={"reach": "fail"})
+    runs.save(record(n1=visit()))
+    runs.save(replace(record(1, n1=between), conclusion=conclusion))
+    _, changes = runs.save(record(2, n1=dead))
+    _, again = runs.save(record(3, n1=dead))
+    assert (changes.since.number, changes.no_longer_assessed) == (1, ("n1",))
+    assert again.no_longer_assessed == ()
+
+
+def test_what_an_interrupted_run_found_is_new_in_the_next(runs):
+    runs.save(record(n1=visit()))
+    runs.save(replace(record(1, n1=visit(finding())), conclusion="interrupted"))
+    _, changes = runs.save(record(2, n1=visit(finding())))
+    assert parts_of(changes) == {"new": ["n1:gpu3"]}
 
 
 def test_since_is_the_latest_run_of_these_nodes(runs):
@@ -256,6 +327,50 @@ def test_what_visits_have_in_common_is_stored_once(runs):
 
 def gpu(serial, slot="gpu0"):
     return SeenPart("gpu", slot, serial, "NVIDIA H100")
+
+
+def machine(*findings, of="A", cards=8, **fields):
+    return visit(*findings, parts=tuple(gpu(f"{of}{k}", f"gpu{k}") for k in range(cards)), **fields)
+
+
+def test_a_machine_under_another_name_goes_on_with_its_record(runs):
+    runs.save(record(n1=machine(finding()), n2=machine(of="B")))
+    _, changes = runs.save(record(1, six=machine(finding("six")), n2=machine(of="B")))
+    assert (parts_of(changes), changes.renamed) == ({"continuing": ["six:gpu3"]}, {"six": "n1"})
+    assert [visit.run for visit in runs.visits("six")] == [1, 2]
+    assert (list(runs.watched()), runs.visits("n1"), runs.name_now("n1")) == (["n2", "six"], [], "six")
+    assert [(each.key.node, each.times) for each in runs.findings()] == [("six", 2)]
+    assert where(runs, "A3") == [("six", "gpu3", 1, 2, True)]
+    _, back = runs.save(record(2, n1=machine()))
+    assert (parts_of(back), back.renamed, runs.name_now("six")) == ({"gone": ["n1:gpu3"]}, {"n1": "six"}, "n1")
+
+
+def test_what_a_renamed_machine_shares_and_its_links_go_with_it(runs):
+    link = SeenLink("n1", "n2", 3, 31.4)
+    runs.save(record(**in_rack("n1", "n2", "n3"), links=(link,)))
+    runs.save(record(1, n1=machine(), n2=machine(of="B")))
+    runs.save(record(2, zed=Visit("unknown", "no answer", checks={"reach": "fail"})))
+    runs.save(record(3, zed=machine(), n1=Visit("unknown", "no answer", checks={"reach": "fail"})))
+    assert runs.findings(FLEET)[0].nodes == ("zed", "n2", "n3")
+    assert [each.link.b for each in runs.links("zed", "n2")] == ["zed"]
+    assert [each.run for each in runs.visits("zed")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "visits",
+    {
+        "half of its cards": {"six": machine(cards=4)},
+        "both are there": {"six": machine(), "n1": machine()},
+        "all cards, and as many others": {"six": visit(parts=(*machine().parts, *machine(of="C", cards=9).parts))},
+        "a node that was there before": {"n2": machine()},
+        "no parts": {"six": visit()},
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_a_machine_that_only_shares_parts_is_another(runs, visits):
+    runs.save(record(n1=machine(), n2=machine(of="B")))
+    _, changes = runs.save(record(1, **visits[1]))
+    assert (changes.renamed, runs.visits("n1")[0].run) == ({}, 1)
 
 
 def where(runs, serial):

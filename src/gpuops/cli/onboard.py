@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._common.options import asks, carry_out, chosen, completes, reaches
-from gpuops.cli._common.terminal import Command, Output, exits, shows, tell, terminal
+from gpuops.cli._common.options import asks, carry_out, chosen, completes, invocation, reaches
+from gpuops.cli._common.terminal import Command, Output, exits, shows, terminal
 from gpuops.requests import OnboardRequest
 
 if TYPE_CHECKING:
@@ -38,17 +38,14 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
     only checks whether it has drifted, without disturbing it.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report.onboarding import stopped
+    from gpuops.report.onboarding import summary
 
     onboarded = chosen(cluster, *nodes)
     terminal().name_width = max((len(host.name) for host in onboarded.hosts), default=0)
     terminal().lists_gates = output.form == "table"
     result = carry_out(onboarded, request)
-    is_stopped = any(node.stopped_at for node in result.nodes.values())
-    if result.interrupted:
-        tell("the gates that were passed are recorded")
-    advice = f"\nstopped: {stopped(result)}; the same command continues from there" if is_stopped else ""
-    output.publish(
-        table=lambda _: [advice] if advice and not result.interrupted else [], json=lambda _: result.to_json()
-    )
+    ends = list(summary(result))
+    if ends:
+        ends = ["", *ends, f"to go on from there: {invocation()}"]
+    output.publish(table=lambda _: ends, json=lambda _: result.to_json())
     return exit_code(result)

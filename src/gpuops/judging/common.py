@@ -269,7 +269,8 @@ def _without_shared(verdict: Verdict, cause_by_finding: Mapping[int, _Cause]) ->
     kept = tuple(own for finding in verdict.findings if (own := _own(finding, cause_by_finding.get(id(finding)))))
     where = next((c.finding for c in causes if c.finding not in kept), None)
     why = f"part of a finding on {_place(where)}" if where else verdict.why
-    return replace(verdict, findings=kept, why=why)
+    shared = tuple(f for f in verdict.findings if (cause := cause_by_finding.get(id(f))) and not cause.root)
+    return replace(verdict, findings=kept, why=why, shared=shared)
 
 
 def _own(finding: Finding, cause: _Cause | None) -> Finding | None:

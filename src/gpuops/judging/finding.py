@@ -93,7 +93,8 @@ class Verdict:
     ``not_measured`` is set if the check is unknown because a load that it needs was not put on the node, or revealed
     nothing (the node is busy, or runs no engine). Such a node is not assessed, whatever its profile requires.
     ``blinded_by`` is the check whose finding kept it from looking. ``shadow`` is what a check in shadow found; its own
-    verdict is skipped. ``waived`` are findings that do not count.
+    verdict is skipped. ``waived`` are findings that do not count. ``shared`` are those of this node that are part
+    of a finding on a leaf, a rack or the fleet.
     """
 
     check: str
@@ -107,6 +108,7 @@ class Verdict:
     blinded_by: str = ""
     shadow: Verdict | None = None
     waived: tuple[Waived, ...] = ()
+    shared: tuple[Finding, ...] = ()
 
     @property
     def is_shared(self) -> bool:

@@ -10,6 +10,7 @@ from types import TracebackType
 
 from gpuops.errors import LockedError, OutputError
 from gpuops.files.replacing import open_private, private_directory
+from gpuops.project import shortest
 
 
 class Claims:
@@ -31,8 +32,9 @@ class Claims:
             except BlockingIOError:
                 holder = os.pread(self._held[node], 1000, 0).decode(errors="replace") or "an unknown process"
                 raise LockedError(f"{node}: in use by {holder}; wait for it to finish") from None
-            os.ftruncate(self._held[node], 0)
-            os.pwrite(self._held[node], who.encode(), 0)
+            except OSError as error:  # a file system without locks
+                raise self._failure(node, error) from error
+            self._sign(node, who)
 
     def drop(self, node: str) -> None:
         """Release the node."""
@@ -45,11 +47,20 @@ class Claims:
         for node in list(self._held):
             self.drop(node)
 
+    def _sign(self, node: str, who: str) -> None:
+        try:
+            os.ftruncate(self._held[node], 0)
+            os.pwrite(self._held[node], who.encode(), 0)
+        except OSError as error:  # a full disk
+            raise self._failure(node, error) from error
+
+    def _failure(self, node: str, error: OSError) -> OutputError:
+        return OutputError(f"{shortest(self._folder / node)}: cannot claim the node: {error.strerror}")
+
     def _open(self, node: str) -> int:
-        path = self._folder / node
         try:
             private_directory(self._folder.parent)
             private_directory(self._folder)
-            return open_private(path, os.O_RDWR)
+            return open_private(self._folder / node, os.O_RDWR)
         except OSError as error:
-            raise OutputError(f"{path}: cannot claim the node: {error.strerror}") from error
+            raise self._failure(node, error) from error

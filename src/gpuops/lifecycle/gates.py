@@ -28,7 +28,7 @@ class Gate:
     """A gate: what passing it ``proves``, and the state that it grants.
 
     A pass of a ``remembered`` gate counts again for the same machine, because the gate takes long. An admitted node
-    goes only through gates that are not disruptive.
+    goes only through gates that are not disruptive. A gate that ``compares`` tells more about several nodes at once.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Gate:
     grants_state: State = "new"
     remembered: bool = False
     is_disruptive: bool = True
+    compares: bool = False
 
 
 GATES = (
@@ -43,9 +44,9 @@ GATES = (
     Gate("preflight", "the playbooks can be applied to it", is_disruptive=False),
     Gate("provision", "every step of the playbook took effect"),
     Gate("second-pass", "the playbook finds nothing left to change", "provisioned", is_disruptive=False),
-    Gate("burn-in", "it computes without errors under full load", "burned_in", remembered=True),
-    Gate("validate", "every check passes, and its GPUs reach their bandwidth", remembered=True),
-    Gate(PAIR, "its all-reduce with another node is fast enough", "validated", remembered=True),
+    Gate("burn-in", "it computes without errors under full load", "burned_in", remembered=True, compares=True),
+    Gate("validate", "every check passes, and its GPUs reach their bandwidth", remembered=True, compares=True),
+    Gate(PAIR, "its all-reduce with another node is fast enough", "validated", remembered=True, compares=True),
     Gate("admit", "it takes jobs", "admitted"),
 )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuops.assessment import assess
+from gpuops.cancellation import CancelToken
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import CancelledError
@@ -19,8 +21,9 @@ from gpuops.lifecycle.gates import PAIR
 from gpuops.lifecycle.life import Attempt, NodeLifecycle
 from gpuops.operations import burn_in, measure
 from gpuops.operations.health import profiles_of, quick_probes, unhealthy, without_gpus
-from gpuops.operations.provision import plan, provision
+from gpuops.operations.provision import carry_out, plan
 from gpuops.operations.reopening import not_passing_now, still_unproved
+from gpuops.playbook.play import Playbook, Step
 from gpuops.playbook.record import Record
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.nvidia.nvidia_smi import smi
@@ -39,16 +42,32 @@ _MOST_NEIGHBOURS = 4
 
 @dataclass
 class Gates:
-    """Gates of one run over the hosts of ``work``; neighbours come from its whole inventory."""
+    """Gates of one run over the hosts of ``work``; neighbours come from its whole inventory.
+
+    ``stopping`` ends what is asked and measured, and lets running changes complete. Several threads may use it, each
+    for other hosts.
+    """
 
     work: Workspace
     life: NodeLifecycle
     request: OnboardRequest
+    stopping: CancelToken = field(default_factory=CancelToken)
     asks_first: bool = field(default=False, init=False)
+    steps: int = field(default=0, init=False)
+    _book: Playbook = field(init=False)
+    _abandoning: CancelToken = field(default_factory=CancelToken, init=False)
+    _pairing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         """Raise `InputError` if the playbook does not fit the hosts, before any host is asked."""
-        self.asks_first = _ASKED_FIRST in plan(self.work, ProvisionRequest(self.request.playbook)).tags
+        chosen = plan(self.work, ProvisionRequest(self.request.playbook))
+        self.steps = sum(isinstance(step, Step) for play in chosen.plays for step in play.steps)
+        self.asks_first, self._book = _ASKED_FIRST in chosen.tags, chosen.book
+
+    def cancel_all(self) -> None:
+        """End everything, also running changes."""
+        self.stopping.cancel()
+        self._abandoning.cancel()
 
     @property
     def attempts(self) -> dict[str, Attempt]:
@@ -123,7 +142,8 @@ class Gates:
             why = "left out: no node is admitted yet, so there is no partner for the pair test"
             return {host.name: Objection(why, severity="left_out") for host in hosts}
         names, work = {host.name for host in hosts}, self._of((*hosts, *neighbours))
-        measurement = self._measured(work, ("rail", "pair"))
+        with self._pairing:  # two groups may have the same neighbours
+            measurement = self._measured(work, ("rail", "pair"))
         excluded = measurement.excluded
         if neighbours and all(host.name in excluded for host in neighbours):
             reasons = "; ".join(f"{host.name} {excluded[host.name].why}" for host in neighbours)
@@ -172,12 +192,14 @@ class Gates:
         return {**_silent(gathered.excluded), **self.life.compare_fingerprints(hosts, fingerprints)}
 
     def _of(self, hosts: Iterable[Host]) -> Workspace:
-        return self.work.of(host.name for host in hosts)
+        return self.work.of((host.name for host in hosts), self.stopping)
 
     def _play(self, hosts: Sequence[Host], *, check: bool, tags: tuple[str, ...] = ()) -> Record:
-        asked = ProvisionRequest(self.request.playbook, check=check, tags=tags, break_lock=self.request.break_lock)
-        record = provision(self._of(hosts), asked)
-        _stop_if(interrupted=record.interrupted)
+        asked = ProvisionRequest(self._book, check=check, tags=tags, break_lock=self.request.break_lock)
+        work = self.work.of((host.name for host in hosts), self._abandoning)
+        record = carry_out(work, plan(work, asked), asked, cancel=self.stopping, announces=False)
+        if record.interrupted:
+            raise CancelledError(_interrupted_in(record))
         return record
 
     def _measured(self, work: Workspace, scopes: tuple[Scope, ...], more: Sequence[Probe[Any]] = ()) -> Measurement:
@@ -253,6 +275,11 @@ def _miscounted(facts: Facts, expected: int) -> Objection | None:
 def _stop_if(*, interrupted: bool) -> None:
     if interrupted:
         raise CancelledError("interrupted")
+
+
+def _interrupted_in(record: Record) -> str:
+    """Return the step during which a playbook was interrupted, and what became of it; empty between two steps."""
+    return next((f"{each.name}: {each.why}" for each in record.results if each.status == "interrupted"), "")
 
 
 def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str, Objection]:

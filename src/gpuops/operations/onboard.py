@@ -2,49 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from gpuops.cancellation import CancelToken
 from gpuops.document import read_text
-from gpuops.errors import CancelledError, InputError
-from gpuops.events import GateDone
+from gpuops.errors import CancelledError, InputError, format_count, format_seconds
+from gpuops.events import GateDone, GateStarted, HostActivity
 from gpuops.files.replacing import file_lock, write_atomic
+from gpuops.fleet import each
 from gpuops.inventory import Host
 from gpuops.inventory.editing import add_host_to_group
-from gpuops.lifecycle.gates import GATES, Gate, GateState, gates_for
-from gpuops.lifecycle.life import NodeLifecycle
+from gpuops.lifecycle.gates import GATES, PAIR, Gate, GateState, gates_for
+from gpuops.lifecycle.joint_gates import JointGates
+from gpuops.lifecycle.life import Attempt, NodeLifecycle
 from gpuops.lifecycle.states import State, state_of
 from gpuops.operations.gates import Gates
 from gpuops.operations.health import check_profiles
 from gpuops.operations.reopening import caps_of, unproved_by
+from gpuops.reasons import Objection
 from gpuops.requests import OnboardRequest
 from gpuops.results.life import GateResult, NodeOnboarding, Onboarding
 from gpuops.workspace import Workspace
+
+_WEEK_SECONDS = 7 * 86400.0
+_MOST_EARLIER = 20
+"""Nodes onboarded before that tell how long it takes."""
+_ABANDONING_SECONDS = 30.0
+"""Time for the threads of nodes to end after a second Ctrl-C has closed their connections."""
 
 
 def onboard(work: Workspace, request: OnboardRequest) -> Onboarding:
     """Take the hosts through the gates; raise `LockedError` if another run decides about one of them.
 
-    Admitted hosts go through the gates that disturb no job; the others go through all gates.
+    Each host goes at its own pace, at most ``forks`` at a time; where hosts are compared, those that are ready go on
+    (`JointGates`). Admitted hosts go through the gates that disturb no job; the others go through all gates.
     """
     check_profiles(work.hosts, work.catalogue)
     for host in work.hosts[:1] if request.group else ():
         _inventory_with(work, request.group, host.name)  # raises before any host is asked
     names = [host.name for host in work.hosts]
     results: dict[str, list[GateResult]] = {name: [] for name in names}
+    stopping = CancelToken()  # that of the call stays untouched by Ctrl-C, which is not a cancellation
+    joint = JointGates(names, stopping, lambda node, others: work.nodes.emit(_waiting(work, node, others)))
     with work.open_store() as store, work.a_run(store, names) as (run, claims), work.scheduler() as scheduler:
 
         def on_result(node: str, gate: Gate, state: GateState, text: str) -> None:
             results[node].append(GateResult(gate.name, state, text))
+            joint.passed(node, gate.name)
             work.nodes.emit(GateDone(work.nodes.operation, node, gate.name, state, text))
             if state == "stopped":
                 claims.drop(node)
 
         life = NodeLifecycle(store, run, scheduler.control, on_result, caps_of(work), unproved_by(work, store))
-        interrupted = _advance(work, request, life)
+        gates = Gates(work, life, request, stopping)
+        work.note(_plan(work, request, gates))
+        interrupted, doing = _advance(work, request, gates, joint)
         states = {name: state_of(store.latest(name)) for name in names}
     nodes = {name: _node(life, name, tuple(results[name]), states[name]) for name in names}
+    for name in doing:
+        nodes[name] = replace(nodes[name], interrupted_at=joint.next_gate(name), doing=doing[name])
     return Onboarding(nodes, interrupted=interrupted)
+
+
+def _plan(work: Workspace, request: OnboardRequest, gates: Gates) -> str:
+    """Return the way that lies before the hosts, and how long others took."""
+    details = {
+        "provision": f" ({format_count(gates.steps, 'step')} of {request.playbook})",
+        "burn-in": f" ({format_seconds(request.burn_in)})",
+    }
+    way = ", ".join(f"{name}{details.get(name, '')}" for name in gates.attempts)
+    seconds = gates.life.store.seconds_to_pass([name for name in gates.attempts if name != PAIR])[-_MOST_EARLIER:]
+    took = (
+        f"; the last {format_count(len(seconds), 'node')} took {format_seconds(statistics.median(seconds))}"
+        if seconds
+        else ""
+    )
+    return f"{format_count(len(work.hosts), 'node')} through {way}{took}"
 
 
 def _node(life: NodeLifecycle, name: str, gates: tuple[GateResult, ...], state: State) -> NodeOnboarding:
@@ -54,20 +90,70 @@ def _node(life: NodeLifecycle, name: str, gates: tuple[GateResult, ...], state: 
     return NodeOnboarding(gates, gate.name, objection, state)
 
 
-def _advance(work: Workspace, request: OnboardRequest, life: NodeLifecycle) -> bool:
-    """Take hosts through their gates and add those that passed to the inventory; return True if interrupted."""
-    gates = Gates(work, life, request)
-    events = life.store.latest_by_node()
-    admitted = [host for host in work.hosts if state_of(events.get(host.name)) == "admitted"]
-    others = [host for host in work.hosts if host not in admitted]
-    try:
-        passed = life.advance(admitted, gates_for("admitted"), gates.attempts)
-        passed += life.advance(others, GATES, gates.attempts)
-    except (CancelledError, KeyboardInterrupt):
-        return True
-    if request.group:
-        _join(work, life, request.group, passed)
-    return False
+def _advance(work: Workspace, request: OnboardRequest, gates: Gates, joint: JointGates) -> tuple[bool, dict[str, str]]:
+    """Take each host through its gates and add it to the inventory.
+
+    Return whether it was interrupted, and then what each host did that was not finished, if that is known.
+
+    Ctrl-C ends what is asked and measured, and lets running changes complete; a second one abandons those.
+    """
+    life, attempts = gates.life, _announced(work, gates.attempts, joint)
+    admitted = {name for name, event in life.store.latest_by_node().items() if state_of(event) == "admitted"}
+
+    def take_through(host: Host) -> None:
+        try:
+            own = gates_for("admitted") if host.name in admitted else GATES
+            passed = life.advance([host], own, attempts)
+            if request.group:
+                _join(work, life, request.group, passed)
+        finally:
+            joint.leave(host.name)
+
+    for host in work.hosts:
+        if host.name in admitted:
+            joint.leave(host.name)  # it passes no gate at which nodes are compared
+    with work.nodes.cancel.calling(gates.cancel_all):
+        try:
+            outcomes = each(
+                work.hosts,
+                take_through,
+                fanout=work.nodes.fitting(work.nodes.forks),
+                total_seconds=_WEEK_SECONDS,
+                stop=gates.stopping.cancel,
+                cancel=work.nodes.cancel,
+                stopping_seconds=_WEEK_SECONDS,
+            )
+        except KeyboardInterrupt:
+            gates.cancel_all()
+            return True, dict.fromkeys(joint.wait_until_left(_ABANDONING_SECONDS), "abandoned")
+    errors = {outcome.node: outcome.error for outcome in outcomes if outcome.error is not None}
+    for error in errors.values():
+        if not isinstance(error, CancelledError):
+            raise error
+    return outcomes.interrupted, {node: str(error) for node, error in errors.items()}
+
+
+def _announced(work: Workspace, attempts: Mapping[str, Attempt], joint: JointGates) -> dict[str, Attempt]:
+    """Return the attempts, each of which tells its start; those of gates that compare hosts are made together."""
+
+    def announced(gate: str, attempt: Attempt) -> Attempt:
+        def begin(hosts: Sequence[Host]) -> Mapping[str, Objection]:
+            for host in hosts:
+                work.nodes.emit(GateStarted(work.nodes.operation, host.name, gate))
+            return attempt(hosts)
+
+        return begin
+
+    compared = {gate.name for gate in GATES if gate.compares}
+    return {
+        name: announced(name, joint.joined(name, attempt) if name in compared else attempt)
+        for name, attempt in attempts.items()
+    }
+
+
+def _waiting(work: Workspace, node: str, others: Sequence[str]) -> HostActivity:
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return HostActivity(work.nodes.operation, node, f"waiting for {others[0]}{more}")
 
 
 def _join(work: Workspace, life: NodeLifecycle, group: str, hosts: Sequence[Host]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpuops.cancellation import CancelToken
 from gpuops.errors import Problems
-from gpuops.events import StepDone
+from gpuops.events import HostActivity, StepDone
 from gpuops.inventory import Host
+from gpuops.nodes import Nodes
 from gpuops.operations.occupants import Occupants
 from gpuops.playbook import journal
 from gpuops.playbook.loading import load_playbook
@@ -66,8 +69,18 @@ def _failed_only(work: Workspace, run: str) -> Callable[[str], Sequence[Host]]:
     return lambda pattern: [host for host in choose(pattern) if host.name in failed]
 
 
-def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Record:
-    """Connect to the hosts and carry out the plan."""
+def carry_out(
+    work: Workspace,
+    chosen: Plan,
+    request: ProvisionRequest,
+    *,
+    cancel: CancelToken | None = None,
+    announces: bool = True,
+) -> Record:
+    """Connect to the hosts and carry out the plan.
+
+    ``cancel`` lets running changes complete, unlike the token of the call. ``announces`` tells the name of the run.
+    """
     nodes = work.nodes
     most_open = nodes.fitting(max(nodes.forks, len(work.hosts)))
     options = RunOptions(
@@ -82,6 +95,7 @@ def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Recor
         most_open=most_open,
         environment=work.environment,
         extra_vars=request.extra_vars or {},
+        announces=announces,
     )
 
     def on_result(result: StepResult) -> None:
@@ -96,8 +110,15 @@ def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Recor
             library=chosen.tasks,
             open_transport=group.open,
             busy=Occupants(scheduler.allocations, work.hosts),
+            cancel=cancel,
         )
-        state = run.run(on_result, work.note)
+        state = run.run(on_result, work.note, lambda node: functools.partial(_emit_activity, nodes, node))
     for notice in nodes.connections.notices():
         work.note(notice)
     return run.record(state)
+
+
+def _emit_activity(
+    nodes: Nodes, node: str, text: str, seconds: float | None = None, most_seconds: float | None = None
+) -> None:
+    nodes.emit(HostActivity(nodes.operation, node, text, seconds, most_seconds))

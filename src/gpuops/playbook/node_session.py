@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from invoke.exceptions import Failure
 
@@ -22,6 +22,13 @@ BOOT_ID = Files(("/proc/sys/kernel/random/boot_id",))
 Busy = Callable[[Host, Callable[[Sequence[Question]], list[Completed]]], str]
 
 
+class OnActivity(Protocol):
+    """Receives what a node does."""
+
+    def __call__(self, text: str, seconds: float | None = None, most_seconds: float | None = None, /) -> None:
+        """Receive it in a few words; for a wait, with its ``seconds`` until now and at most."""
+
+
 @dataclass
 class NodeSession:
     """A node in a run. Without a ``journal`` nothing is changed: this is check mode, in which `do` refuses.
@@ -31,7 +38,7 @@ class NodeSession:
     before it was resumed, and ``reboots`` counts its reboots of the node. ``overlay``: what check mode planned.
     ``detaches``: long steps can run as units of its systemd; None until that is known. ``earlier_ended``: no change of
     an earlier run is still active. ``stopping``: no new change is started; ``at_work`` is held while a step runs.
-    ``!env NAME`` refers to a variable of ``environment``.
+    ``on_activity`` is called with what the node does. ``!env NAME`` refers to a variable of ``environment``.
     """
 
     host: Host
@@ -42,6 +49,7 @@ class NodeSession:
     busy: Busy = lambda _host, _ask: ""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     lock: Callable[[], object] = lambda: None
+    on_activity: OnActivity = lambda _text, _seconds=None, _most_seconds=None: None
     made: list[JournaledChange] = field(default_factory=list)
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from gpuops.cancellation import CancelToken
 from gpuops.document import Where, YamlNode
 from gpuops.errors import DocumentError, InputError, Problems, did_you_mean, format_count
 from gpuops.fleet import FANOUT
@@ -21,7 +22,7 @@ from gpuops.playbook import journal
 from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take, tell
-from gpuops.playbook.node_session import Busy, NodeSession
+from gpuops.playbook.node_session import Busy, NodeSession, OnActivity
 from gpuops.playbook.parameters import NO_ENVIRONMENT, as_node
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
 from gpuops.playbook.record import Record
@@ -50,7 +51,7 @@ class RunOptions:
     ``resume`` names a run to continue; ``runs`` is the directory of all runs' journals. ``fanout`` nodes work at a
     time, and ``most_open`` connections may stay open between steps. ``operator`` is who changes the nodes, as locks and
     the journal record it; ``environment`` is what ``!env`` refers to, and ``extra_vars`` override the playbook's
-    variables.
+    variables. ``announces``: the run's name is told.
     """
 
     version: str
@@ -64,6 +65,7 @@ class RunOptions:
     most_open: int = FANOUT
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     extra_vars: Mapping[str, object] = field(default_factory=dict, repr=False)
+    announces: bool = True
 
 
 def assign(
@@ -146,7 +148,7 @@ def _start(playbook: Playbook, name: str) -> Step | None:
     return next(step for step in _steps(playbook) if name in (step.name, step.id))
 
 
-def _ignore(_event: object) -> None:
+def _ignore(*_event: object) -> None:
     """Ignore an event."""
 
 
@@ -163,7 +165,9 @@ class PlaybookRun:
         library: TaskRegistry,
         open_transport: Callable[[Host], Transport],
         busy: Busy = lambda _host, _ask: "",
+        cancel: CancelToken | None = None,
     ) -> None:
+        self._cancel = cancel
         self.run_id = options.resume or f"{dt.datetime.now(dt.timezone.utc):%Y%m%d-%H%M%S-%f}"
         self._playbook = playbook
         self._assignments = assignments
@@ -183,13 +187,20 @@ class PlaybookRun:
         }
 
     def run(
-        self, on_result: Callable[[StepResult], None] = _ignore, on_note: Callable[[str], None] = _ignore
+        self,
+        on_result: Callable[[StepResult], None] = _ignore,
+        on_note: Callable[[str], None] = _ignore,
+        on_activity: Callable[[str], OnActivity] = lambda _node: _ignore,
     ) -> RunState:
         """Run the playbook, or in check mode find out what would change.
 
-        ``on_result`` is called with each result at once, ``on_note`` with messages for the user. Ctrl-C starts no new
-        changes and waits for the running ones; a second Ctrl-C abandons them.
+        ``on_result`` is called with each result at once, ``on_note`` with messages for the user, and what
+        ``on_activity`` returns for a node's name with what that node does. Ctrl-C starts no new
+        changes and waits for the running ones; a second Ctrl-C abandons them. So does the token ``cancel`` of this
+        object, except that nobody can hurry it.
         """
+        for session in self._sessions.values():
+            session.on_activity = on_activity(session.name)
         began = time.monotonic()
         state = self._run(on_result, on_note)
         state.seconds = time.monotonic() - began
@@ -202,7 +213,8 @@ class PlaybookRun:
                 return self._runner(RunState(waiting=waiting), on_result).run(self._assignments)
             owner = Owner(self.run_id, self._options.operator)
             log = self._open_journal(owner)
-            on_note(self._beginning(log))
+            if self._options.announces:
+                on_note(self._beginning(log))
             return self._change(log, owner, on_result, on_note)
         finally:
             self._disconnect_all()
@@ -229,7 +241,14 @@ class PlaybookRun:
 
     def _runner(self, state: RunState, on_result: Callable[[StepResult], None]) -> Runner:
         options = self._options
-        return Runner(self._sessions, state, fanout=options.fanout, most_open=options.most_open, on_result=on_result)
+        return Runner(
+            self._sessions,
+            state,
+            fanout=options.fanout,
+            most_open=options.most_open,
+            on_result=on_result,
+            cancel=self._cancel,
+        )
 
     def _disconnect_all(self) -> None:
         for session in self._sessions.values():

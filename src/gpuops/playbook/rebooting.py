@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gpuops.errors import ConnectError, LostError, NodeError
+from gpuops.errors import CancelledError, ConnectError, LostError, NodeError
 from gpuops.playbook.node_session import BOOT_ID, NodeSession
 from gpuops.shell import Command, Completed
 
@@ -14,6 +14,7 @@ MOST_REBOOTS = 3
 BACK_SECONDS = 1800.0
 """Time limit of a reboot: bare metal with much memory and many GPUs needs up to half an hour."""
 _SLOWEST_POLL_SECONDS = 12.0  # the same as Ansible's reboot
+_WAKE_SECONDS = 1.0
 _STARTING = ("initializing", "starting")
 _STATE = (
     Command(("systemctl", "is-system-running")),
@@ -57,10 +58,20 @@ def reboot(session: NodeSession, boot_id: str) -> Completed:
             raise GoneError(
                 session.name, f"not back {session.clock() - began:.0f} s after a reboot; check its console or its BMC"
             )
-        session.sleep(pause)
+        session.on_activity("waiting for it to come back", session.clock() - began, ends - began)
+        _pause(session, pause)
         pause = min(pause * 2, _SLOWEST_POLL_SECONDS)
     state = _settled(session, ends)
     return replace(state, seconds=session.clock() - began)
+
+
+def _pause(session: NodeSession, seconds: float) -> None:
+    """Wait; raise `CancelledError` if no more changes are to be made, because the node comes back without help."""
+    while seconds > 0:
+        if session.stopping:
+            raise CancelledError("it was rebooted and is not back yet")
+        session.sleep(min(_WAKE_SECONDS, seconds))
+        seconds -= _WAKE_SECONDS
 
 
 def _is_new(session: NodeSession, boot_id: str) -> bool:

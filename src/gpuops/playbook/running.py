@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from gpuops.cancellation import CancelToken
 from gpuops.errors import CancelledError, LockedError, NodeError
 from gpuops.fleet import FANOUT, Outcome, each
 from gpuops.inventory import Host
@@ -75,6 +76,7 @@ class Runner:
     """Runs plays on ``sessions`` and records the results in ``state``. ``on_result`` is called with each at once.
 
     At most ``fanout`` nodes work at a time; the connections of at most ``most_open`` are kept from step to step.
+    ``cancel`` starts no new changes and lets the running ones complete, as Ctrl-C does.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class Runner:
         fanout: int = FANOUT,
         most_open: int = FANOUT,
         on_result: OnResult = lambda _: None,
+        cancel: CancelToken | None = None,
     ) -> None:
         self.state = state
+        self._cancel = cancel
         self._most_open = most_open
         self._sessions = sessions
         self._fanout = fanout
@@ -152,6 +156,7 @@ class Runner:
             rebooting = handler and step.task.name != "reboot" and self._reboots_next(assignment.play, host)
             doubt = self._doubt(host, step) if handler else ""
             bound, session = assignment.bound[host.name][step.id], self._sessions[host.name]
+            session.on_activity(step.name)
             try:
                 with session.at_work:
                     return run_step(bound, session, handler=handler, reboots_next=rebooting, doubt=doubt)
@@ -166,6 +171,7 @@ class Runner:
             total_seconds=_WEEK_SECONDS,
             watch=lambda outcome: self._on_result(_result(outcome, step)),
             stop=self._stop,
+            cancel=self._cancel,
         )
         for outcome in outcomes:
             self._keep(_result(outcome, step), step)

@@ -51,7 +51,7 @@ class Launch(Result):
         be written, or if it exists and ``overwrite`` is not set.
         """
         self.refuse(Path(folder), overwrite=overwrite)
-        write(self.files, Path(folder), force=overwrite)
+        write(self.files, Path(folder), force=True)
         if self.seats is not None:
             write([self.seats], Path(folder), force=True)
 

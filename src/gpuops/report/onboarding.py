@@ -1,15 +1,34 @@
-"""Text report of onboarding: the gates at which nodes stopped."""
+"""Text report of onboarding: which nodes were admitted, where the others stopped, and what the interrupted ones did."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from gpuops.report.page import fold
-from gpuops.results.life import Onboarding
+from gpuops.results.life import NodeOnboarding, Onboarding
 
 
-def stopped(result: Onboarding) -> str:
-    """Return ``gpu[01-03] at burn-in, gpu07 at pair``."""
-    hosts_by_gate: dict[str, list[str]] = {}
+def summary(result: Onboarding) -> Iterator[str]:
+    """Yield ``stopped: gpu[01-03] at burn-in, gpu07 at pair``, and the same for other nodes, if there are any."""
+    if result.interrupted:
+        admitted = [host for host, node in result.nodes.items() if node.state == "admitted"]
+        yield from [f"admitted: {fold(admitted)}"] if admitted else []
+    stopped = _grouped(result, lambda node: f"at {node.stopped_at}" if node.stopped_at else "")
+    yield from [f"stopped: {stopped}"] if stopped else []
+    interrupted = _grouped(result, _interruption)
+    yield from [f"interrupted: {interrupted}"] if interrupted else []
+
+
+def _interruption(node: NodeOnboarding) -> str:
+    doing = f" ({node.doing})" if node.doing else ""
+    return f"at {node.interrupted_at}{doing}" if node.interrupted_at and not node.stopped_at else ""
+
+
+def _grouped(result: Onboarding, where: Callable[[Any], str]) -> str:
+    """Return the nodes at each place that ``where`` returns, as one sentence; it returns nothing for other nodes."""
+    hosts_by_place: dict[str, list[str]] = {}
     for host, node in result.nodes.items():
-        if node.stopped_at:
-            hosts_by_gate.setdefault(node.stopped_at, []).append(host)
-    return ", ".join(f"{fold(hosts)} at {gate}" for gate, hosts in hosts_by_gate.items())
+        if place := where(node):
+            hosts_by_place.setdefault(place, []).append(host)
+    return ", ".join(f"{fold(hosts)} {place}" for place, hosts in hosts_by_place.items())

@@ -30,6 +30,7 @@ def changes_document(changes: Changes) -> dict[str, Any]:
         "since": run_document(changes.since) if changes.since else None,
         **{kind: [finding_document(finding) for finding in getattr(changes, kind)] for kind in kinds},
         "no_longer_assessed": list(changes.no_longer_assessed),
+        "renamed": dict(changes.renamed),
     }
 
 
@@ -136,7 +137,8 @@ def _(history: NodeHistory) -> dict[str, Any]:
     ]
     parts = [part_document(part) for part in history.parts]
     findings = [finding_document(finding) for finding in history.findings]
-    document = {"schema": "gpuops.node-history/1", "node": history.node, "findings": findings}
+    document = {"schema": "gpuops.node-history/1", "node": history.node, "renames": plain(history.renames)}
+    document["findings"] = findings
     return {**document, "parts": parts, "visits": visits}
 
 
@@ -189,6 +191,7 @@ def why_document(why: Explanation) -> dict[str, Any]:
         "parts": [part_document(part) for part in why.parts],
         "part_failures": {part.serial: failures for part, failures in why.part_failures},
         "tried": plain(why.tried),
+        "renames": plain(why.renames),
     }
 
 

@@ -19,6 +19,7 @@ from gpuops.store.records import (
     KeptRun,
     KeptVisit,
     LastResult,
+    Rename,
     Visit,
     sort_changes,
 )
@@ -69,6 +70,7 @@ def compare(
     findings: Sequence[KeptFinding],
     last_result: LastResult,
     moved: Iterable[KeptPart] = (),
+    renames: Iterable[Rename] = (),
 ) -> RunDiff:
     """Compare what two runs saw; ``findings`` are those of the time between them, ``last_result`` is the store's."""
     old, new = visits
@@ -80,7 +82,7 @@ def compare(
     return RunDiff(
         before,
         after,
-        Changes(before, **found, no_longer_assessed=()),
+        Changes(before, **found, no_longer_assessed=(), renamed={each.node: each.former for each in renames}),
         {node: pair for node, pair in statuses.items() if pair[0] != pair[1]},
         tuple(part for part in moved if part.node in both),
         tuple(node for node in old if node not in new and node != FLEET),
@@ -213,12 +215,13 @@ class FleetHistory:
 
 @dataclass(frozen=True)
 class NodeHistory:
-    """All that the store knows of a node: its findings, its parts, and its visits, the oldest first."""
+    """All that the store knows of a node: its findings, its parts, its visits, the oldest first, and former names."""
 
     node: str
     findings: tuple[KeptFinding, ...]
     parts: tuple[KeptPart, ...]
     visits: tuple[KeptVisit, ...]
+    renames: tuple[Rename, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -245,7 +248,7 @@ class Explanation:
     """What the store knows of a node now: its latest ``event`` and visit, findings that are open and that are gone.
 
     ``part_failures`` are the parts in it that failed, with the number of their failures in any node. ``tried`` are the
-    changes of its state.
+    changes of its state, ``renames`` those of its name.
     """
 
     node: str
@@ -256,6 +259,7 @@ class Explanation:
     parts: tuple[KeptPart, ...]
     part_failures: tuple[tuple[KeptPart, int], ...] = ()
     tried: tuple[HostEvent, ...] = ()
+    renames: tuple[Rename, ...] = ()
 
 
 History = FleetHistory | NodeHistory | PartHistory | LinkHistory

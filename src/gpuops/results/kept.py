@@ -40,12 +40,12 @@ def shape_document(host: Host, facts: Facts) -> dict[str, Any] | None:
 def shape_from(document: Mapping[str, Any], host: Host) -> NodeShape:
     """Return the shape of ``host`` from a record; what the inventory says of it may be newer."""
     shape = NodeShape(
-        document["name"],
+        host.name,  # a record may have a former one
         document["address"],
         tuple(GpuShape(**gpu) for gpu in document["gpus"]),
         tuple(document["leaves"]),
         document["rack"],
-        document["domain"],
+        host.name if document["domain"] == document["name"] else document["domain"],
         {(a, b): link for a, b, link in document["links"]},
         document.get("gpu_name", ""),  # an older gpuops did not keep it
         networks=tuple(NodeNetwork(**network) for network in document.get("networks", ())),

@@ -59,12 +59,17 @@ class GateResult:
 
 @dataclass(frozen=True)
 class NodeOnboarding:
-    """Path of one node through the gates. ``stopped_at`` is the gate of the ``objection``; None if it passed all."""
+    """Path of one node through the gates. ``stopped_at`` is the gate of the ``objection``; None if it passed all.
+
+    ``interrupted_at`` is the gate at which Ctrl-C met it, and ``doing`` what it did there, if that is known.
+    """
 
     gates: tuple[GateResult, ...]
     stopped_at: str | None
     objection: Objection | None
     state: State
+    interrupted_at: str | None = None
+    doing: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.diagnosis import Diagnosis
+from gpuops.errors import AbandonedError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.evidence import Blame, BlamedPart, Sentence
@@ -18,7 +19,7 @@ from gpuops.judging.common import REACH
 from gpuops.judging.waivers import EXPIRED
 from gpuops.probes.host.system import system
 from gpuops.probing import Unknown
-from gpuops.reasons import Objection
+from gpuops.reasons import SEVERITIES, Objection
 from gpuops.results.figures import figures_of
 from gpuops.results.health import HostReport, Report, format_exclusion
 from gpuops.results.kept import ALL_GPUS, ALL_RAILS, ALL_REDUCE, SHADOW, WAIVED, blamed_figures, shape_document
@@ -28,6 +29,7 @@ from gpuops.results.repair import Repair
 from gpuops.secret import redact
 from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
+_REPAIRS = SEVERITIES[SEVERITIES.index("reset") :]
 _NOT_JUDGED = "the fix did not finish, so the check did not run again"
 
 
@@ -39,8 +41,12 @@ def record(result: object, run: RunRecord, hosts: Mapping[str, Host]) -> RunReco
 
 @record.register
 def _(result: Report, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord:
-    nodes = {host.name: _visit(host, result.facts.get(host.name), hosts) for host in result.hosts}
-    fleet = tuple(seen_finding(finding) for verdict in result.cluster_verdicts for finding in verdict.findings)
+    common = [finding for verdict in result.cluster_verdicts for finding in verdict.findings]
+    nodes = {}
+    for host in result.hosts:
+        visit = _visit(host, result.facts.get(host.name), hosts)
+        nodes[host.name] = replace(visit, shared=_shared(host, visit, common))
+    fleet = tuple(map(seen_finding, common))
     run = replace(run, verb="validate", level=result.run.level, began=result.run.started_at)
     return replace(run, nodes=nodes, fleet=fleet, fleet_checks=frozenset({EXPIRED}))
 
@@ -103,11 +109,24 @@ def _visit(host: HostReport, facts: Facts | None, hosts: Mapping[str, Host]) -> 
     )
 
 
+def _shared(host: HostReport, visit: Visit, common: Iterable[Finding]) -> tuple[SeenFinding, ...]:
+    """Return what the host has of findings that nodes share, so that the record of a node and of a part has them too.
+
+    What most of the fleet shows is a setting or a service, unless parts with a serial number need a repair.
+    """
+    slots = {part.slot for part in visit.parts}
+    of_fleet = {(finding.check, finding.code) for finding in common if finding.scope == "fleet"}
+    own = (finding for verdict in host.verdicts for finding in verdict.shared)
+    kept = (f for f in own if (f.check, f.code) not in of_fleet or (f.part in slots and f.severity in _REPAIRS))
+    return tuple(seen_finding(finding, host.name) for finding in kept)
+
+
 def _reached(host: HostReport) -> dict[str, str]:
-    """Return the result of the connection, as that of a check; none if it was lost, or ended for another reason."""
+    """Return the result of the connection, as that of a check; none if it was not the node that ended it."""
     if host.excluded is None:
         return {REACH.name: "pass"}
-    return {REACH.name: "fail"} if host.excluded.kind == "unreachable" else {}
+    is_silent = host.excluded.kind == "unreachable" and not isinstance(host.excluded.cause, AbandonedError)
+    return {REACH.name: "fail"} if is_silent else {}
 
 
 def _result(verdict: Verdict) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +31,21 @@ _OF_A_DAMAGED_ROW = (
 class Database:
     """The database in the file at ``path``. A missing file is created; without ``create``, it is then empty.
 
-    Raise `OutputError` if it cannot be used, `LockedError` while another program writes.
+    Several threads may use it, one at a time. Raise `OutputError` if it cannot be used, `LockedError` while another
+    program writes.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._shown = shortest(path)
+        self._turn = threading.RLock()
         with self._translated_errors():
             self._database = sqlite3.connect(
-                self._address(create=create), uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+                self._address(create=create),
+                uri=True,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
             )
             self._write_ahead()
             self._database.execute("PRAGMA foreign_keys = ON")
@@ -130,9 +137,10 @@ class Database:
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise SQLite's errors as errors of gpuops."""
+        """Let no other thread use the database in this context, and raise SQLite's errors as errors of gpuops."""
         try:
-            yield
+            with self._turn:
+                yield
         except sqlite3.OperationalError as error:
             if _is_locked(error):
                 waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"

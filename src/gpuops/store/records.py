@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -52,6 +52,8 @@ class SeenPart:
 class Visit:
     """One node in one run. ``checks`` has the result of each check, and ``why`` the reason if the node was not judged.
 
+    ``shared`` are findings of its own that are reported as part of one of the fleet, which several nodes share.
+
     ``figures`` are numbers by name, such as ``gpu3.temperature_celsius``; ``boot`` identifies the boot in which its
     counters began. ``shape`` is what a placement needs to know, as plain data.
     """
@@ -64,6 +66,7 @@ class Visit:
     parts: tuple[SeenPart, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     shape: Mapping[str, Any] | None = None
+    shared: tuple[SeenFinding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,11 @@ class KeptFinding:
     gone_at: dt.datetime | None = None
 
 
+def is_judged(status: str, checks: Mapping[str, str]) -> bool:
+    """Return True if a run looked at a node: it judged it, or found that it does not answer."""
+    return status in JUDGED or any(result.removeprefix(SHARED) in JUDGED for result in checks.values())
+
+
 def is_gone(finding: KeptFinding, visits: Mapping[str, Visit], fleet_checks: Collection[str] = ()) -> bool:
     """Return True if the ``visits``, which no longer have the finding, looked for it on all of its nodes.
 
@@ -170,12 +178,21 @@ def sort_changes(
     """
 
     def results(node: str, check: str) -> tuple[str, str]:
+        if node == FLEET:
+            return "", ""
         return last_result(node, check, before[node]), visits[node].checks.get(check, "")
 
     now = {finding.key: finding for finding in findings if finding.number in seen and _is_on(finding, before)}
     was = {finding.key: finding for finding in findings if _was_open(finding, before)}
-    ended = [finding for key, finding in was.items() if key not in now]
-    has_passed = {finding.key: finding.gone_run is not None and finding.gone_run <= after for finding in ended}
+    missing = [finding for key, finding in was.items() if key not in now]
+    has_passed = {finding.key: finding.gone_run is not None and finding.gone_run <= after for finding in missing}
+    alike = [finding for finding in missing if finding.key.node == FLEET]
+    ended = [
+        finding
+        for finding in missing
+        if not _is_part_of(finding, now.values(), results(finding.key.node, finding.key.check)[1])
+        and not _is_part_of(finding, (f for f in alike if has_passed[f.key] == has_passed[finding.key]))
+    ]
     split = [_split(finding, was, before, results) for finding in now.values()]
     return {
         "new": tuple(new for new, _ in split if new),
@@ -183,6 +200,16 @@ def sort_changes(
         "gone": tuple(finding for finding in ended if has_passed[finding.key]),
         "unseen": tuple(finding for finding in ended if not has_passed[finding.key]),
     }
+
+
+def _is_part_of(finding: KeptFinding, others: Iterable[KeptFinding], result: str = "") -> bool:
+    """Return True if the finding of one node is reported as part of one of the ``others``, which nodes share."""
+    node, check, _, code = finding.key
+    return node != FLEET and any(
+        (other.key.node, other.key.check, other.key.code) == (FLEET, check, code)
+        and (node in other.nodes or result.startswith(SHARED))
+        for other in others
+    )
 
 
 def _split(
@@ -249,6 +276,16 @@ class KeptPart:
 
 
 @dataclass(frozen=True)
+class Rename:
+    """A machine that a run saw under another name, ``node``, than the runs before."""
+
+    former: str
+    node: str
+    run: int
+    at: dt.datetime
+
+
+@dataclass(frozen=True)
 class KeptVisit:
     """One node in one run of the store."""
 
@@ -275,7 +312,7 @@ class Changes:
     ``gone``: the check has passed since. ``unseen``: those of before whose checks could not look, or were not asked.
     ``since`` is the latest earlier run of the same verb that saw one of these nodes; None if there is none.
     ``no_longer_assessed`` are the nodes that too little is known about now, though they were assessed in their run
-    before, or had none.
+    before, or had none. ``renamed`` has the former name of each machine that was known under another.
     """
 
     since: KeptRun | None
@@ -284,3 +321,4 @@ class Changes:
     gone: tuple[KeptFinding, ...] = ()
     unseen: tuple[KeptFinding, ...] = ()
     no_longer_assessed: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)

@@ -63,4 +63,8 @@ UPDATE events SET closed = 1
                                               ORDER BY earlier.id DESC LIMIT 1);
 CREATE INDEX closings ON events (at) WHERE closed = 1;
 """,
+    # a machine that came back under another name; its rows have the new one
+    """
+CREATE TABLE renames (former TEXT NOT NULL, node TEXT NOT NULL, record INTEGER NOT NULL, at TEXT NOT NULL);
+""",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -151,6 +151,15 @@ class Store(Database):
         """Return the gates that the node passed, each with the last time."""
         return self._read("SELECT gate, at, fingerprint FROM gates WHERE node = ? ORDER BY at", (node,), _gate)
 
+    def seconds_to_pass(self, gates: Collection[str]) -> list[float]:
+        """Return how long each node took to pass all of ``gates`` in one run, from its begin to the last of them."""
+        query = (
+            "SELECT began, max(gates.at) FROM gates JOIN runs ON runs.id = gates.run"
+            " WHERE gate IN (SELECT value FROM json_each(?)) GROUP BY node, run HAVING count(*) = ?"
+            " ORDER BY max(gates.at)"
+        )
+        return self._read(query, (json.dumps([*gates]), len(gates)), _seconds_between)
+
     def _events(self, where: str, *values: str) -> Iterator[HostEvent]:
         return iter(self._read(f"{_EVENTS} {where}", values, _event))
 
@@ -165,6 +174,10 @@ def _event(node: str, state: str, why: str, at: str, run: str, who: str, *rest: 
 
 def _gate(gate: str, at: str, fingerprint: str) -> GatePass:
     return GatePass(gate, dt.datetime.fromisoformat(at), _fingerprint(fingerprint))
+
+
+def _seconds_between(began: str, ended: str) -> float:
+    return (dt.datetime.fromisoformat(ended) - dt.datetime.fromisoformat(began)).total_seconds()
 
 
 def _fingerprint(text: str) -> Fingerprint:

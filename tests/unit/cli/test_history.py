@@ -6,12 +6,13 @@ import json
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 from tests.program import run_gpuops
-from tests.unit.test_store_runs import BEGAN, finding, gpu, record, shared_by, visit
+from tests.unit.test_store_runs import BEGAN, finding, gpu, in_rack, machine, record, shared_by, visit
 
 from gpuops.report.page import Page
 from gpuops.report.past.changes import lines
@@ -116,6 +117,38 @@ def test_what_is_the_same_on_many_nodes_is_said_once(tmp_path):
     for words, label in ((("diff", "1", "2"), "new"), (("runs", "show", "2"), "isolate")):
         told = text(tmp_path, *words)
         assert f"{label} n[1-40] gpu3 gpu-lost: fell off the bus {label} other gpu3 gpu-lost: vanished" in told
+
+
+def test_a_fault_that_a_rack_shares_is_on_record_for_each_card(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        for hours, nodes in enumerate(((), ("n1", "n2", "n3"), ())):
+            seen = in_rack(*nodes)
+            seen |= {n: replace(v, parts=(gpu(f"serial-{n}", "gpu3"),)) for n, v in seen.items() if n != "fleet"}
+            runs.save(record(48 * hours, **seen))
+            if nodes:
+                standing = text(tmp_path, "why", "n1")
+    assert "isolate: rack:r1 ib-ports" in standing
+    assert "isolate: gpu3 ib-ports" not in standing
+    assert "earlier gpu3 ib-ports (1 time)" in text(tmp_path, "why", "n1")
+    assert "part gpu3 serial-n1: 1 failure on record" in text(tmp_path, "why", "n1")
+    assert "isolate gpu3 ib-ports: fell off the bus" in text(tmp_path, "history", "gpu", "serial-n2")
+    assert "3 runs of 4 nodes; 1 without a failure of their own" in text(tmp_path, "history")
+
+
+def test_a_renamed_machine_is_told_under_both_names(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(0, gpu06=machine(finding("gpu06")), n2=visit()))
+        _, changes = runs.save(record(1, node_six=machine(finding("node_six")), n2=visit()))
+    told = "gpu06 is now named node_six"
+    assert any(told in line for line in lines(changes, 2, Page()))
+    assert f"name {told} 1 finding in both" in text(tmp_path, "diff")
+    for name in ("gpu06", "node_six"):
+        assert f"name {told}, since run 2" in text(tmp_path, "why", name)
+        assert f"node_six fail 2 runs since 2026-11-01 12:00 name {told}" in text(tmp_path, "history", name)
+        document = json.loads(run_gpuops("why", name, "-i", "prod.yml", "--json", cwd=tmp_path).stdout)
+        assert [each["former"] for each in document["renames"]] == ["gpu06"]
 
 
 def test_history_of_a_node_has_what_it_shares_with_others(tmp_path):

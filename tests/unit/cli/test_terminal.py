@@ -20,7 +20,7 @@ from gpuops.cli._common.ending import run_program
 from gpuops.cli._common.options import carry_out
 from gpuops.cli._common.terminal import Terminal
 from gpuops.errors import InputError, Interrupted
-from gpuops.events import GateDone, Progress, RoundStarted
+from gpuops.events import Activity, GateDone, GateStarted, HostActivity, Progress, RoundStarted
 from gpuops.secret import Secret
 
 
@@ -41,7 +41,8 @@ def written(monkeypatch):
 @pytest.fixture
 def terminal(monkeypatch):
     made = Terminal()
-    made._is_terminal = True
+    monkeypatch.setattr("gpuops.cli._common.live._EVERY_SECONDS", 60.0)
+    made._live._is_terminal = True
     monkeypatch.setattr(shown, "terminal", lambda: made)
     return made
 
@@ -68,7 +69,7 @@ def test_status_line_is_removed_before_a_sentence(terminal, written):
 
     def show():
         while not stop.is_set():
-            terminal.show("reaching nodes")
+            terminal(Activity("op", "reaching nodes"))
 
     thread = threading.Thread(target=show)
     thread.start()
@@ -78,7 +79,7 @@ def test_status_line_is_removed_before_a_sentence(terminal, written):
     thread.join()
     for before, piece in itertools.pairwise(written):
         if piece.startswith("gpuops: "):
-            assert before == "\r\x1b[K"
+            assert before == "\r\x1b[K" or before.startswith("gpuops: ")
 
 
 NOTICE = "excluded: gpu[001-016,018-022,024]: no answer within 15 s; to see more: "
@@ -114,6 +115,35 @@ def test_gates_are_listed_unless_the_result_is_a_document(terminal, written):
     terminal.lists_gates = False
     terminal(event)
     assert not any("gpu01" in piece for piece in written)
+
+
+def test_table_of_nodes_at_work_stays_below_what_is_printed(terminal, written):
+    for node in ("gpu01", "gpu02"):
+        terminal(GateStarted("op", node, "provision"))
+    terminal(HostActivity("op", "gpu02", "waiting for it to come back", 420.0, 1800.0))
+    terminal(Progress("op", "reaching nodes", 0, 1))  # each node does something else
+    terminal(Activity("op", "mapping the fabric"))
+    rows = "  gpu01   provision      0:00\n  gpu02   provision      0:00   waiting for it t\n"
+    assert written == [f"\r\x1b[K{rows}  mapping the fabric"]
+    written.clear()
+    terminal(GateDone("op", "gpu01", "provision", "passed", "passed"))
+    assert written[0] == "\x1b[2F\x1b[J"
+    assert "gpu01" in written[1]
+    assert written[-1] == f"\r\x1b[K{rows.splitlines()[1]}\n"
+    written.clear()
+    terminal.clear()
+    assert written == ["\x1b[1F\x1b[J"]
+    terminal(Activity("op", "closing"))
+    assert written[1:] == ["\r\x1b[K  closing"]
+
+
+def test_long_wait_is_told_now_and_then_where_no_table_is_drawn(terminal, capsys):
+    terminal._live._is_terminal = False
+    for seconds in range(0, 900, 10):
+        terminal(HostActivity("op", "gpu07", "waiting for it to come back", float(seconds), 1800.0))
+    assert capsys.readouterr().err.splitlines() == [
+        f"gpuops: gpu07: waiting for it to come back: {minutes} of 30 min" for minutes in (1, 6, 11)
+    ]
 
 
 @pytest.mark.parametrize(("debug", "has_lines"), [(True, True), (False, False)])

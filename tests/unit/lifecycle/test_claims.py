@@ -1,9 +1,11 @@
+import errno
+import os
 import subprocess
 import sys
 
 import pytest
 
-from gpuops.errors import LockedError
+from gpuops.errors import LockedError, OutputError
 from gpuops.lifecycle.claims import Claims
 
 
@@ -36,6 +38,21 @@ def test_what_a_dead_program_held_is_free(folder):
     with Claims(folder) as claims:
         claims.take(["gpu01"], "bob")
     assert (folder / "gpu01").read_text() == "bob"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"), [("pwrite", errno.ENOSPC), ("ftruncate", errno.EDQUOT), ("flock", errno.ENOLCK)]
+)
+def test_a_disk_that_is_full_or_has_no_locks_is_told(folder, monkeypatch, call, error):
+    def fail(*_):
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(f"gpuops.lifecycle.claims.{'fcntl' if call == 'flock' else 'os'}.{call}", fail)
+    with (
+        Claims(folder) as claims,
+        pytest.raises(OutputError, match=f"gpu01: cannot claim the node: {os.strerror(error)}"),
+    ):
+        claims.take(["gpu01"], "alice")
 
 
 def test_only_its_owner_reads_it(folder):

@@ -1,8 +1,11 @@
 import socket
 
-from gpuops.errors import ConnectError, LostError
+import pytest
+
+from gpuops.errors import CancelledError, ConnectError, LostError
 from gpuops.playbook import journal, rebooting
 from gpuops.playbook.journal import read
+from gpuops.playbook.node_session import NodeSession
 
 
 def test_a_reboot_is_proved_by_a_new_boot(world, steps):
@@ -67,6 +70,16 @@ def test_a_node_that_stays_away_is_out_of_reach(world, steps):
     assert "check its console or its BMC" in result.why
     assert sum(world.slept) >= rebooting.BACK_SECONDS
     assert record.exit_code(check=False) == 3
+
+
+def test_an_interrupt_does_not_wait_for_a_node_that_reboots():
+    """It comes back without help, and the boot ID in the journal proves the reboot to the run that resumes."""
+    told = []
+    session = NodeSession(None, None, None, None, sleep=told.append)
+    session.stopping = True
+    with pytest.raises(CancelledError, match="not back yet"):
+        rebooting._pause(session, 12.0)
+    assert told == []
 
 
 def test_a_node_is_not_rebooted_for_ever(world, steps):

@@ -1,6 +1,7 @@
 """What the store keeps of each kind of result."""
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 from tests.unit.cli.test_schemas import RECORD
@@ -9,19 +10,23 @@ from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis
 from gpuops.collective.preflight.launch_command import read_command
+from gpuops.errors import AbandonedError, CancelledError, NodeError
+from gpuops.facts import Facts
+from gpuops.inventory import Host
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured, Sentence
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.judging import Finding, Verdict
 from gpuops.judging.common import Place, shared_silence
 from gpuops.profile import NO_PROFILE
-from gpuops.reasons import Excluded, Objection
+from gpuops.reasons import Excluded, Objection, excluded_by
+from gpuops.results import recorded
 from gpuops.results.health import Run, build
 from gpuops.results.life import NodeOnboarding, Onboarding
 from gpuops.results.recorded import record
 from gpuops.results.repair import Repair
 from gpuops.store import Runs
-from gpuops.store.records import FLEET, RunRecord
+from gpuops.store.records import FLEET, RunRecord, SeenPart
 
 BEGAN = dt.datetime(2026, 11, 1, tzinfo=dt.timezone.utc)
 RUN = RunRecord("", BEGAN, 1.0, "ok", "alice")
@@ -100,6 +105,44 @@ def test_a_measurement_that_leaves_a_node_open_does_not_clear_it(blame, result):
     kept = record(Measurement(Evidence(fabric, measured), blame, "nccl"), RUN, {})
     assert kept.nodes["gpu001"].checks == {"all-reduce-bandwidth": result}
     assert kept.nodes["gpu000"].checks == {"all-reduce-bandwidth": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "part", "severity", "is_kept"),
+    [
+        ("rack", "gpu1", "fail", True),
+        ("rack", "clock", "fail", True),
+        ("fleet", "gpu1", "reset", True),
+        ("fleet", "gpu1", "fail", False),
+        ("fleet", "clock", "reset", False),
+    ],
+)
+def test_what_nodes_share_is_kept_on_each_unless_it_is_a_setting(scope, part, severity, is_kept, monkeypatch):
+    found = Finding("pending", check="row-remap-pending", part=part, host="n1", severity=severity)
+    common = Finding("pending", check="row-remap-pending", part=scope, hosts=("n1",), scope=scope)
+    verdicts = [
+        Verdict("row-remap-pending", "n1", "fail", shared=(found,)),
+        Verdict("row-remap-pending", "", "fail", (common,)),
+    ]
+    monkeypatch.setattr(recorded, "parts_of", lambda _: (SeenPart("gpu", "gpu1", "165", "H100"),))
+    report = replace(build(ASKED, {"n1": NO_PROFILE}, verdicts), facts={"n1": Facts("n1", BEGAN, {})})
+    kept = record(report, RUN, {"n1": Host("n1", "n1", "prod.yml")})
+    assert kept.nodes["n1"].checks["row-remap-pending"] == "shared fail"
+    assert [each.key.part for each in kept.nodes["n1"].shared] == ([part] if is_kept else [])
+    assert [each.key.part for each in kept.fleet] == [scope]
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (NodeError("n1", "connection refused", "refused"), {"reach": "fail"}),
+        (AbandonedError("n1", "no answer within the run's 1 s"), {}),
+        (CancelledError("interrupted before it answered"), {}),
+    ],
+)
+def test_a_run_that_had_no_time_for_a_node_did_not_look_at_it(error, result):
+    kept = record(build(ASKED, {"n1": excluded_by("n1", error)}, []), RUN, {})
+    assert kept.nodes["n1"].checks == result
 
 
 def test_what_a_blamed_part_reached_is_kept_with_what_its_peers_did():

@@ -77,6 +77,17 @@ class MayBeEmpty(click.Option):
 EMPTY = "it is empty; is a variable of your shell unset?"
 
 
+def refuse_empty(command: click.Command, ctx: click.Context, args: list[str]) -> None:
+    """Raise `click.BadParameter` for an empty value of an option that has no use for one."""
+    parser = command.make_parser(ctx)
+    parser.ignore_unknown_options = True
+    given, _, _ = parser.parse_args(list(args))
+    for param in (each for each in command.get_params(ctx) if not isinstance(each, (MayBeEmpty, click.Argument))):
+        value = given.get(param.name or "")
+        if "" in (value if isinstance(value, (list, tuple)) else [value]):
+            raise click.BadParameter(EMPTY, ctx, param)
+
+
 def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
     """Return ``text``; `click.BadParameter` if it is empty, as an unset variable of a shell is: it would mean all."""
     if text is not None and not text.strip():

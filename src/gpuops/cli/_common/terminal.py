@@ -7,7 +7,6 @@ import importlib.util
 import pkgutil
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._common.asking import EMPTY, MayBeEmpty, unexpected
+from gpuops.cli._common.asking import refuse_empty, unexpected
+from gpuops.cli._common.live import LiveBlock
 from gpuops.errors import format_count
 from gpuops.reasons import EXIT_MEANINGS
 
 if TYPE_CHECKING:
     from gpuops.errors import LockedError
-    from gpuops.events import Activity, Event, GateDone, JobLine, LeftOut, Note, Progress, RoundStarted, StepDone
+    from gpuops.events import (
+        Activity,
+        Event,
+        GateDone,
+        GateStarted,
+        HostActivity,
+        JobLine,
+        LeftOut,
+        Note,
+        Progress,
+        RoundStarted,
+        StepDone,
+    )
     from gpuops.reasons import Excluded
     from gpuops.report.page import Page
 
@@ -65,20 +77,10 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, but refuse empty values, and propose one pattern if there are too many words."""
         if not ctx.resilient_parsing:
-            self._refuse_empty(ctx, args)
+            refuse_empty(self, ctx, args)
         is_strict, ctx.allow_extra_args = not (ctx.allow_extra_args or ctx.resilient_parsing), True
         extra = super().parse_args(ctx, args)
         return ctx.fail(unexpected(ctx, extra)) if extra and is_strict else extra
-
-    def _refuse_empty(self, ctx: click.Context, args: list[str]) -> None:
-        """Raise `click.BadParameter` for an empty value of an option that has no use for one."""
-        parser = self.make_parser(ctx)
-        parser.ignore_unknown_options = True
-        given, _, _ = parser.parse_args(list(args))
-        for param in (each for each in self.get_params(ctx) if not isinstance(each, (MayBeEmpty, click.Argument))):
-            value = given.get(param.name or "")
-            if "" in (value if isinstance(value, (list, tuple)) else [value]):
-                raise click.BadParameter(EMPTY, ctx, param)
 
 
 class WithWords(Command):
@@ -252,8 +254,7 @@ class Terminal:
         self.verbosity = 0
         self.lists_gates = True
         self.lists_job_lines = True
-        self._lock = threading.RLock()  # the log comes from other threads
-        self._is_terminal = sys.stderr.isatty()
+        self._live = LiveBlock()
         self._rounds_began: float | None = None
 
     def __call__(self, event: Event) -> None:
@@ -263,16 +264,22 @@ class Terminal:
             draw(event)
 
     def _on_Progress(self, event: Progress) -> None:  # noqa: N802 - the event's name
-        if event.done < event.total:
-            self.show(f"{event.what}  {event.done}/{event.total}")
-        else:
-            self.clear()
+        if not self._live.has_rows:  # with many nodes at work, each does something else
+            self._live.show(f"{event.what}  {event.done}/{event.total}" if event.done < event.total else "")
 
     def _on_Activity(self, event: Activity) -> None:  # noqa: N802
-        self.show(event.text)
+        self._live.show(event.text)
 
     def _on_StepDone(self, event: StepDone) -> None:  # noqa: N802
-        self.show(f"{event.host}: {event.status.replace('_', ' ')}   {event.name}")
+        if not self._live.has_rows:
+            self._live.show(f"{event.host}: {event.status.replace('_', ' ')}   {event.name}")
+
+    def _on_GateStarted(self, event: GateStarted) -> None:  # noqa: N802
+        self._live.note(event)
+
+    def _on_HostActivity(self, event: HostActivity) -> None:  # noqa: N802
+        for sentence in self._live.note(event):
+            tell(sentence)
 
     def _on_RoundStarted(self, event: RoundStarted) -> None:  # noqa: N802
         finished = event.number - 1
@@ -281,22 +288,23 @@ class Terminal:
         seconds = (event.at_most - finished) * (time.monotonic() - self._rounds_began) / finished if finished else 0.0
         most = f"   at most {int(seconds) // 60}:{int(seconds) % 60:02} left" if seconds else ""
         groups = format_count(event.groups, "group")
-        self.show(f"round {event.number}: {event.why}", f"   {groups}{most}")
+        self._live.show(f"round {event.number}: {event.why}", f"   {groups}{most}")
 
     def _on_GateDone(self, event: GateDone) -> None:  # noqa: N802
         from gpuops.report.page import clean
 
-        self.clear()
+        self._live.note(event)
         label = f"{clean(event.host):<{self.name_width}}   {event.gate}"
-        if self.lists_gates:
-            print_lines(page().labelled(label, clean(event.text), self.name_width + 16))
+        with self._live.out_of_the_way():
+            if self.lists_gates:
+                print_lines(page().labelled(label, clean(event.text), self.name_width + 16))
 
     def _on_JobLine(self, event: JobLine) -> None:  # noqa: N802
         from gpuops.report.jobs import job_line
 
         if self.lists_job_lines:
-            self.clear()
-            print_lines([job_line(event.ranks, event.nodes, event.text)])
+            with self._live.out_of_the_way():
+                print_lines([job_line(event.ranks, event.nodes, event.text)])
 
     def _on_Note(self, event: Note) -> None:  # noqa: N802
         tell(event.text)
@@ -306,25 +314,13 @@ class Terminal:
 
         tell(f"excluded: {fold(event.hosts)}: {event.why}")
 
-    def show(self, text: str, end: str = "") -> None:
-        """Replace the status line by ``text`` and its ``end``, of which the first is cut to fit the terminal."""
-        from gpuops.report.page import clean, columns_of
-
-        if self._is_terminal:
-            room = max(20, columns_of(sys.stderr) - 4)
-            with self._lock:
-                click.echo(f"\r\x1b[K  {(clean(text)[: room - len(end)] + end)[:room]}", nl=False, err=True)
-
     def clear(self) -> None:
-        """Remove the status line."""
-        if self._is_terminal:
-            with self._lock:
-                click.echo("\r\x1b[K", nl=False, err=True)
+        """Remove the status line and the table of nodes."""
+        self._live.close()
 
     def note(self, sentence: str) -> None:
-        """Print a sentence in place of the status line."""
-        with self._lock:
-            self.clear()
+        """Print a sentence above the status line."""
+        with self._live.out_of_the_way():
             for line in sentence_lines(sentence):
                 click.echo(line, err=True)
 

@@ -24,7 +24,7 @@ from gpuops.results.history import (
     series,
 )
 from gpuops.store import Runs, Store
-from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Visit
+from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Rename, Visit
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
@@ -59,8 +59,9 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
         before, after = _chosen(runs, sorted(numbers))
         old, new = (runs.visits_of(run.number, figures=False) for run in (before, after))
         moved = runs.parts_that_came(before.number, after.number)
+        renames = [each for each in runs.renames() if before.number < each.run <= after.number]
         findings = runs.findings_between(before.number, after.number)
-        return compare(before, after, (old, new), findings, runs.last_results(), moved)
+        return compare(before, after, (old, new), findings, runs.last_results(), moved, renames)
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
@@ -95,6 +96,7 @@ def _to_list(runs: Runs, what: str = "nodes and parts that failed", *verb: str) 
 def why(path: Path, node: str) -> Explanation:
     """Return what the store knows of a node; raise `InputError` if it knows nothing."""
     with Store(path, create=False) as store, Runs(path, create=False) as runs:
+        node = runs.name_now(node)
         events, watched, known = store.history(node), runs.watched(), store.latest_by_node()
         if not events and node not in watched:
             raise InputError(f'no record of "{node}"{did_you_mean(node, [*watched, *known]) or _to_list(runs)}')
@@ -102,17 +104,30 @@ def why(path: Path, node: str) -> Explanation:
         visits = runs.visits(node, LATEST_VISITS, figures=False)
         shared = [f for f in runs.findings(FLEET, is_open=True) if node in f.nodes and not _passed(f, visits)]
         shared = [_on_node(finding, visits) for finding in shared]
+        alike = {(finding.key.check, finding.key.code) for finding in shared}
+        own = [f for f in findings if not f.gone_run and (f.key.check, f.key.code) not in alike]
+        renames = _renames(runs, node)
         records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
     return Explanation(
         node,
         events[-1] if events else None,
         visits[-1] if visits else None,
-        tuple(f for f in (*findings, *shared) if not f.gone_run),
+        (*own, *shared),
         tuple(f for f in findings if f.gone_run),
         parts,
         tuple((part, count) for part, count in records if count),
         tuple(events),
+        renames,
     )
+
+
+def _renames(runs: Runs, node: str) -> tuple[Rename, ...]:
+    """Return the changes of a machine's name that led to ``node``, the oldest first."""
+    found: list[Rename] = []
+    for each in reversed(runs.renames()):
+        if each.node == (found[0].former if found else node):
+            found.insert(0, each)
+    return tuple(found)
 
 
 def _passed(finding: KeptFinding, visits: Iterable[KeptVisit]) -> bool:
@@ -152,12 +167,13 @@ def of_fleet(path: Path) -> FleetHistory:
 def of_node(path: Path, node: str) -> NodeHistory:
     """Return the history of a node; raise `InputError` if no run visited it."""
     with Runs(path, create=False) as runs:
-        watched = runs.watched()
+        node, watched = runs.name_now(node), runs.watched()
         if node not in watched:
             raise InputError(f'no run visited "{node}"{did_you_mean(node, watched) or _to_list(runs)}')
         visits = tuple(runs.visits(node, LATEST_VISITS))
         shared = [_on_node(finding, visits) for finding in runs.findings(FLEET) if node in finding.nodes]
-        return NodeHistory(node, (*runs.findings(node), *shared), tuple(runs.parts_of(node)), visits)
+        found, parts = (*runs.findings(node), *shared), tuple(runs.parts_of(node))
+        return NodeHistory(node, found, parts, visits, _renames(runs, node))
 
 
 def of_part(path: Path, serial: str) -> PartHistory:
@@ -182,6 +198,7 @@ def _was_in(slot: KeptPart, part: str, run: int) -> bool:
 def of_link(path: Path, a: str, b: str) -> LinkHistory:
     """Return what was measured between two nodes; raise `InputError` if nothing was."""
     with Runs(path, create=False) as runs:
+        a, b = runs.name_now(a), runs.name_now(b)
         measured = tuple(runs.links(a, b))
     if not measured:
         raise InputError(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuops.errors import LockedError, OutputError, format_count
+from gpuops.errors import LockedError, OutputError, format_count, format_seconds
 from gpuops.inventory import Host
 from gpuops.judging import Check, Finding
 from gpuops.judging.brakes import covers
@@ -137,7 +137,7 @@ def _fails(kept: KeptVisit) -> tuple[str, ...]:
 def _note(work: Workspace, visits: Sequence[KeptVisit]) -> None:
     newest = max(visits, key=lambda visit: visit.run)
     age = (dt.datetime.now(dt.timezone.utc) - min(visit.at for visit in visits)).total_seconds()
-    ago = f"{age / 60:.0f} min" if age > 90 else f"{age:.0f} s"
+    ago = format_seconds(age)
     nodes = format_count(len(visits), "node")
     if work.nodes.source == "saved":
         work.note(f"run {newest.run} of validate ({ago} ago) also counts for {nodes}; --fresh ignores it")

@@ -26,6 +26,8 @@ def lines(changes: Changes, number: int | None, page: Page) -> Iterator[str]:
     )
     unseen = f", {len(changes.unseen)} not looked at again" if changes.unseen else ""
     yield from page.labelled("", f"since run {changes.since.number} ({began} UTC): {counts}{unseen}", 0)
+    for node, former in changes.renamed.items():
+        yield from page.labelled(f"  {'name':<{_KIND_WIDTH - 2}}", clean(f"{former} is now named {node}"), _KIND_WIDTH)
     for kind, found in (("new", changes.new), ("gone", changes.gone)):
         yield from _listed(kind, found, page)
     if changes.no_longer_assessed:

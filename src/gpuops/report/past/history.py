@@ -11,7 +11,7 @@ from typing import TypeVar
 from gpuops.errors import format_count
 from gpuops.proposal import propose
 from gpuops.report.page import Page, clean, fold
-from gpuops.report.past.wording import format_days, format_parts, format_time, format_times, name_kind
+from gpuops.report.past.wording import format_days, format_parts, format_rename, format_time, format_times, name_kind
 from gpuops.results.history import (
     FailureRecord,
     FleetHistory,
@@ -76,6 +76,8 @@ def diff_lines(diff: RunDiff, page: Page) -> Iterator[str]:
     for word, run in (("from", diff.before), ("to", diff.after)):
         kind = f"{run.verb} {run.level}".strip()
         yield from page.labelled(f"{word:<10}", f"run {run.number} ({kind}, {format_time(run.began)})", 10)
+    for node, former in diff.changes.renamed.items():
+        yield from page.labelled(f"{'name':<10}", clean(f"{former} is now named {node}"), 10)
     for kind, found in (("new", diff.changes.new), ("gone", diff.changes.gone), ("not seen", diff.changes.unseen)):
         yield from _on_nodes(kind, found, page)
     for (before, after), nodes in _folded((pair, node) for node, pair in diff.statuses.items()).items():
@@ -146,6 +148,8 @@ def node_lines(history: NodeHistory, page: Page) -> Iterator[str]:
     latest = history.visits[-1]
     visits = f"{format_count(len(history.visits), 'run')} since {format_time(history.visits[0].at)}"
     yield f"{history.node}   {latest.visit.status}   {visits}"
+    for each in history.renames:
+        yield from page.labelled("  name     ", clean(format_rename(each)), 11)
     yield from _findings(history.findings, page)
     yield from _parts(history.parts, page)
     yield from _series(series(history.visits), page)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from gpuops.errors import format_count
 from gpuops.reasons import SEVERITIES
 from gpuops.report.page import Page, clean
-from gpuops.report.past.wording import format_parts, format_time, format_times
+from gpuops.report.past.wording import format_parts, format_rename, format_time, format_times
 from gpuops.results.history import Explanation
 from gpuops.store.records import KeptFinding
 
@@ -26,6 +26,8 @@ def lines(why: Explanation, page: Page) -> Iterator[str]:
 def _rows(why: Explanation) -> Iterator[tuple[str, str]]:
     parts = format_parts(part for part in why.parts if part.is_there)
     yield why.node, parts or "no part with a serial number is known"
+    for each in why.renames:
+        yield "name", format_rename(each)
     if why.event:
         since = f"since {format_time(why.event.at)}, by {why.event.who}: {why.event.why}"
         yield "state", f"{why.event.state} {since}"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gpuops.errors import format_count
-from gpuops.store.records import KeptFinding, KeptPart
+from gpuops.store.records import KeptFinding, KeptPart, Rename
 
 _NOUNS = {"gpu": "GPU", "hca": "HCA", "nvme": "drive"}
 
@@ -15,6 +15,11 @@ _NOUNS = {"gpu": "GPU", "hca": "HCA", "nvme": "drive"}
 def format_time(at: dt.datetime) -> str:
     """Return a time of this machine's zone to the minute."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def format_rename(rename: Rename) -> str:
+    """Return since when a machine has another name."""
+    return f"{rename.former} is now named {rename.node}, since run {rename.run} ({format_time(rename.at)})"
 
 
 def format_days(days: float) -> str:

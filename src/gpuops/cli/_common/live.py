@@ -1,0 +1,101 @@
+"""The end of a terminal: a table of the nodes at work and a status line, drawn again each second."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from gpuops.events import GateDone, GateStarted, HostActivity
+    from gpuops.report.live import LiveTable
+
+_EVERY_SECONDS = 1.0
+_MOST_ROWS = 16
+_OTHER_LINES = 6
+"""Lines of the terminal that stay for what was printed before."""
+
+
+class LiveBlock:
+    """The last lines of stderr if it is a terminal; otherwise nothing is drawn."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._lock = threading.RLock()  # the log comes from other threads
+        self._status = ("", "")
+        self._is_drawn = False
+        self._lines_above = 0
+        self._table: LiveTable | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """True if nodes are at work in the table."""
+        return self._table is not None and bool(self._table.rows)
+
+    @contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        """Remove what is drawn, and draw the table again after something was printed; the status line is gone."""
+        with self._lock:
+            self._status = ("", "")
+            self._erase()
+            yield
+            if self.has_rows:
+                self._draw()
+
+    def show(self, text: str, end: str = "") -> None:
+        """Replace the status line by ``text`` and its ``end``, of which the first is cut to fit the terminal."""
+        with self._lock:
+            self._status = (text, end)
+            self._draw()
+
+    def close(self) -> None:
+        """Remove everything."""
+        with self._lock:
+            self._status, self._table = ("", ""), None
+            self._erase()
+
+    def note(self, event: GateStarted | HostActivity | GateDone) -> list[str]:
+        """Change the row of the event's node; return what is to be said if no table is drawn: long waits."""
+        from gpuops.report.live import LiveTable
+
+        with self._lock:
+            if self._table is None:
+                self._table = LiveTable()
+                if self._is_terminal:
+                    threading.Thread(target=self._tick, args=(self._table,), daemon=True).start()
+            said = list(self._table.note(event))
+        return [] if self._is_terminal else said
+
+    def _tick(self, table: LiveTable) -> None:
+        pause = threading.Event()
+        while not pause.wait(_EVERY_SECONDS):
+            with self._lock:
+                if self._table is not table:
+                    return
+                self._draw()
+
+    def _erase(self) -> None:
+        if self._is_drawn:
+            click.echo(self._taken_away(), nl=False, err=True)
+            self._is_drawn, self._lines_above = False, 0
+
+    def _taken_away(self) -> str:
+        return f"\x1b[{self._lines_above}F\x1b[J" if self._lines_above else "\r\x1b[K"
+
+    def _draw(self) -> None:
+        from gpuops.report.page import clean, columns_of
+
+        if not self._is_terminal:
+            return
+        columns, (text, end) = columns_of(sys.stderr), self._status
+        room = max(20, columns - 4)
+        most = max(1, min(_MOST_ROWS, shutil.get_terminal_size().lines - _OTHER_LINES))
+        rows = "".join(f"  {row}\n" for row in self._table.lines(room, most)) if self._table else ""
+        status = (clean(text)[: room - len(end)] + end)[:room]
+        click.echo(f"{self._taken_away()}{rows}{'  ' * bool(status)}{status}", nl=False, err=True)
+        self._is_drawn, self._lines_above = bool(rows or status), rows.count("\n")
