@@ -54,7 +54,7 @@ def doubtful(session: NodeSession, why: str, params: object = "") -> End:
     """Return how a step ended that cannot be done now: in check mode, an earlier change may be what is missing."""
     if not session.overlay:
         return "failed", why
-    return "later", why if "depends on " in why else f"{why}; {session.overlay.suspects(f'{why} {params}')}"
+    return "later", f"{why}; {session.overlay.suspects(f'{why} {params}')}"
 
 
 def status_of(error: NodeError) -> Status:
@@ -142,7 +142,7 @@ class Attempt:
                 return doubtful(self._session, why)
             false = self._first_false(step.until, own)
             is_change = not step.changed_when or self._first_false(step.changed_when, own) is None
-        except DocumentError as error:
+        except (DependsError, DocumentError) as error:
             if not self._session.journal:
                 return status if status == "would_change" else "later", str(error)
             if self._was_made_before and not self._applied:  # its output went with the run that was interrupted
@@ -205,7 +205,7 @@ class Attempt:
             return "would_change", ""
         why = "; ".join(later.why for later in self._planned.later)
         if why:
-            return ("later", why) if calls else doubtful(self._session, why, self._turn.params)
+            return ("later", why) if calls or self._planned.depends else doubtful(self._session, why, self._turn.params)
         return "ok", ""
 
     def _apply(self, todo: list[Change], journal: Journal) -> End | None:

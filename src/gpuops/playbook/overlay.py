@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gpuops.playbook.task import Change
+from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed, Files, Question, read_files
 
 Ask = Callable[[Sequence[Question]], list[Completed]]
@@ -44,6 +45,11 @@ class DependsError(Exception):
 
 
 @dataclass(frozen=True)
+class NotYet(Unknown):
+    """A value that depends on a change that was planned and not made; ``why`` names the step."""
+
+
+@dataclass(frozen=True)
 class _Left:
     """What a ``step`` leaves of one subject: its state, None if it is gone, ``...`` if only that it is there is known.
 
@@ -53,6 +59,11 @@ class _Left:
     step: str
     state: Any = ...
     is_known: bool = True
+
+    @property
+    def unknown(self) -> DependsError:
+        """The error for a question that what is known does not answer."""
+        return DependsError(f"depends on step {self.step}")
 
 
 class Overlay:
@@ -106,7 +117,7 @@ class Overlay:
         if left.state is None:
             return None
         if left.state is ...:
-            raise DependsError(f"depends on step {left.step}")
+            raise left.unknown
         state = left.state if "content" in left.state else {**(look() or _directory()), **left.state}
         return _as_stat(left, reads, state)
 
@@ -146,13 +157,13 @@ class Overlay:
         seen = read_files(answer.out)
         for path, left in self._left.items():
             if not left.is_known and any(glob.startswith(f"{path}/") for glob in question.globs):
-                raise DependsError(f"depends on step {left.step}")
+                raise left.unknown
             if not any(_matches(path, glob) for glob in question.globs):
                 continue
             if left.state is None:
                 seen.pop(path, None)
             elif not _is_text(left):
-                raise DependsError(f"depends on step {left.step}")
+                raise left.unknown
             elif "content" in left.state or path not in seen:
                 seen[path] = left.state.get("content", "")
         return replace(answer, out="".join(f"{path}\0{content}\0" for path, content in seen.items()))
@@ -164,7 +175,7 @@ class Overlay:
         self._refuse_unknown(path)
         left = self._left.get(path)
         if left is not None and left.state is ... and kind:
-            raise DependsError(f"depends on step {left.step}")
+            raise left.unknown
         if left is not None:
             state = left.state
             is_there = state is not None and (state is ... or not kind or state.get("kind", kind) == kind)
@@ -180,7 +191,7 @@ class Overlay:
         if left is not None and left.state is None:
             return replace(answer, exit=2, out="")
         if left is not None and left.state is ...:
-            raise DependsError(f"depends on step {left.step}")
+            raise left.unknown
         if left is not None:
             return replace(answer, exit=0, out=f"{':'.join(left.state)}\n")
         if answer.exit == 2:
@@ -221,14 +232,14 @@ class Overlay:
         for one in (path, *map(str, PurePosixPath(path).parents)):
             left = self._left.get(one)
             if left and not left.is_known:
-                raise DependsError(f"depends on step {left.step}")
+                raise left.unknown
 
     def _refuse_packages(self, subject: str, *, named: bool) -> None:
         """Raise `DependsError` if ``subject`` is not there, and a planned package may bring it."""
         for name, left in self._left.items():
             kind, _, package = name.partition(" ")
             if kind == "package" and left.state is not None and (not named or _mentions(subject, package)):
-                raise DependsError(f"depends on step {left.step}")
+                raise left.unknown
 
     def _refuse_mentioned(self, text: str, applies: Callable[[_Left], bool]) -> None:
         for subject, left in self._left.items():
@@ -236,9 +247,9 @@ class Overlay:
                 continue
             name = subject.rpartition(" ")[2]
             if _mentions(text, name) or (subject.startswith("unit ") and _mentions(text, name.rpartition(".")[0])):
-                raise DependsError(f"depends on step {left.step}")
+                raise left.unknown
             if any(subject.startswith(f"{one}/") for one in _PATH.findall(text)):
-                raise DependsError(f"depends on step {left.step}")
+                raise left.unknown
 
     def _is_below(self, path: str, folder: str) -> bool:
         left = self._left[path]
@@ -324,6 +335,6 @@ def _as_stat(left: _Left, reads: str, state: Any) -> dict[str, str]:
         text = state["content"]
         content = state.get("sha256", text if text is ... else hashlib.sha256(str(text).encode()).hexdigest())
     if content is ...:
-        raise DependsError(f"depends on step {left.step}")
+        raise left.unknown
     known = {key: state[key] for key in ("kind", "mode", "owner", "group")}
     return {**numbers, **known, "content": content}

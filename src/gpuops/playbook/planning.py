@@ -19,13 +19,14 @@ Ask = Callable[[Sequence[Question]], list[Completed]]
 class Planned:
     """What a task would do now, in order; ``later`` cannot be planned yet, ``stop`` ended it early.
 
-    ``value`` is what the task returned.
+    ``value`` is what the task returned. ``depends``: an answer depends on a change that check mode only planned.
     """
 
     changes: list[Change] = field(default_factory=list)
     later: list[Later] = field(default_factory=list)
     stop: NeedsOperator | Failed | None = None
     value: Any = None
+    depends: bool = False
 
 
 class _Stopped(Exception):  # noqa: N818 - how a plan ends, not an error
@@ -57,6 +58,7 @@ def plan(
         pass
     except DependsError as error:
         planner.planned.later.append(Later(str(error)))
+        planner.planned.depends = True
     return planner.planned
 
 
