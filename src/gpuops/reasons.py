@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
-from gpuops.errors import CancelledError, GpuopsError, LockedError, NodeError, UnreachableKind
+from gpuops.errors import AbandonedError, CancelledError, GpuopsError, LockedError, NodeError, UnreachableKind
 
 R = TypeVar("R")
 
@@ -76,6 +76,11 @@ class Excluded:
     def unreachable(self) -> UnreachableKind | None:
         """Kind of the failure to reach the host; None if it was reached."""
         return self.cause.kind if self.kind == "unreachable" and isinstance(self.cause, NodeError) else None
+
+    @property
+    def is_silent(self) -> bool:
+        """True if the host did not answer, although the run had the time for it."""
+        return self.kind == "unreachable" and not isinstance(self.cause, AbandonedError)
 
     def to_document(self) -> dict[str, object]:
         """Return ``{kind, why, ...}`` as in reports."""

@@ -137,6 +137,16 @@ def test_store_that_cannot_be_written_is_read_and_nothing_is_made_beside_it(tmp_
     assert stat.S_IMODE(path.stat().st_mode) == 0o400
 
 
+def test_an_older_store_that_cannot_be_written_is_read_and_not_upgraded(old_store, monkeypatch):
+    before = old_store.read_bytes()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Store(old_store, create=False) as store:
+        assert len(store.history("gpu01")) == len(OLD_EVENTS)
+        with pytest.raises(OutputError, match="cannot use the store: attempt to write a readonly database"):
+            moved(store, "gpu02", "new")
+    assert old_store.read_bytes() == before
+
+
 ON_A_FULL_DISK = """
 import os, pathlib, sys
 from gpuops.errors import OutputError

@@ -289,6 +289,14 @@ def test_a_run_that_was_cut_short_is_no_baseline(runs, conclusion, between):
     assert again.no_longer_assessed == ()
 
 
+def test_a_copy_is_compared_and_the_file_stays_as_it_was(runs):
+    runs.save(record(n1=visit(finding())))
+    with Runs(runs.path, copied=True) as copy:
+        number, changes = copy.save(record(1, n1=visit(finding())))
+    assert (number, changes.since.number, parts_of(changes)) == (2, 1, {"continuing": ["n1:gpu3"]})
+    assert runs.count() == 1
+
+
 def test_what_an_interrupted_run_found_is_new_in_the_next(runs):
     runs.save(record(n1=visit()))
     runs.save(replace(record(1, n1=visit(finding())), conclusion="interrupted"))
@@ -375,6 +383,19 @@ def test_a_machine_that_only_shares_parts_is_another(runs, visits):
 
 def where(runs, serial):
     return [(part.node, part.slot, part.first_run, part.last_run, part.is_there) for part in runs.parts(serial)]
+
+
+def test_a_number_in_several_places_is_no_part_and_a_cable_has_two_ends(runs):
+    def with_parts(*parts):
+        return visit(parts=tuple(SeenPart(kind, slot, serial) for kind, slot, serial in parts))
+
+    same = ("nvme", "nvme0", "S1"), ("cable", "mlx5_0 cable", "C1")
+    for hours in range(3):
+        runs.save(record(hours, n1=with_parts(*same), n2=with_parts(*same)))
+    assert where(runs, "S1") == []
+    assert where(runs, "C1") == [(node, "mlx5_0 cable", 1, 3, True) for node in ("n1", "n2")]
+    runs.save(record(3, n1=with_parts(("cable", "mlx5_1 cable", "C1")), n2=with_parts(same[1])))
+    assert [slot for slot in where(runs, "C1") if slot[2] == 4] == [("n1", "mlx5_1 cable", 4, 4, True)]
 
 
 def test_a_card_is_followed_from_node_to_node(runs):

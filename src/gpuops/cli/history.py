@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuops.project import Project
     from gpuops.results.history import History
 
-_PARTS = ("gpu", "hca", "nvme")
+_PARTS = ("gpu", "hca", "nvme", "cable")
 
 
 @click.command(cls=Command)
@@ -25,8 +25,8 @@ def command(project: Project, what: tuple[str, ...], output: Output) -> None:
     """Show the past of all nodes, a node, a part or a link.
 
     Without arguments it lists the nodes and parts that failed most often, and the failure rate of each model.
-    NODE shows the findings, parts and figures of a node. gpu SERIAL (or hca GUID, nvme SERIAL) shows a part, in every
-    node that it was in. link A B shows the bandwidth between two nodes.
+    NODE shows the findings, parts and figures of a node. gpu SERIAL (or hca GUID, nvme SERIAL, cable
+    SERIAL) shows a part, in every node that it was in. link A B shows the bandwidth between two nodes.
     """
     from gpuops.report.past import history
     from gpuops.results.changes import history_document, to_json
@@ -52,4 +52,4 @@ def _past(project: Project, what: tuple[str, ...]) -> History:
     if len(what) == 3 and what[0] == "link":
         return history.of_link(path, what[1], what[2])
     found = shlex.join(what)
-    raise click.UsageError(f"expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found {found}")
+    raise click.UsageError(f"expected NODE, gpu SERIAL, hca GUID, nvme SERIAL, cable SERIAL or link A B, found {found}")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuops.facts import Facts
-from gpuops.judging.brakes import expired, fold_live, in_shadow, put_in_shadow, unused, waive
+from gpuops.judging.brakes import expired, fold_live, in_shadow, put_in_shadow, unused, waive, why_unused
 from gpuops.judging.check import Check, check, choose, probes_of
 from gpuops.judging.discovery import discover
 from gpuops.judging.effects import fold_effects
@@ -60,6 +60,7 @@ __all__ = [
     "put_in_shadow",
     "unused",
     "waive",
+    "why_unused",
     "worst",
 ]
 

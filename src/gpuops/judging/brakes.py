@@ -97,6 +97,19 @@ def unused(verdicts: Iterable[Verdict], waivers: Iterable[Waiver]) -> list[Waive
     return [waiver for waiver in waivers if waiver not in used]
 
 
+def why_unused(waiver: Waiver, verdicts: Iterable[Verdict]) -> str:
+    """Return why ``waiver`` covers none of the findings of ``verdicts``; empty if its check looked at no node of it."""
+    if waiver.nodes is not None and not waiver.nodes:
+        return f'"{waiver.hosts}" selects no host'
+    own = [v for v in verdicts if v.check == waiver.check and (waiver.nodes is None or v.node in waiver.nodes)]
+    for verdict in own:
+        for finding in verdict.findings:
+            if covers(replace(waiver, part=str(finding.part)), finding, frozenset({verdict.node})) and not waiver.part:
+                return f"{finding.severity} findings need their part; add to it: part: {finding.part}"
+    has_looked = any(verdict.status != "unknown" and not verdict.shadow for verdict in own)
+    return "no such finding in this run" if has_looked else ""
+
+
 def expired(waivers: Iterable[Waiver]) -> Iterator[Verdict]:
     """Yield one warning about the fleet for each of these waivers, which have expired."""
     for waiver in waivers:

@@ -85,18 +85,22 @@ class _Nodes(NamedTuple):
 
 def _nodes(work: Workspace, request: PlaceRequest) -> _Nodes:
     if request.gpus_by_node is not None:
-        return _Nodes(_declared(work, request.gpus_by_node), {})
+        return _Nodes(_declared(work, request.gpus_by_node, request.max_age), {})
     from gpuops.operations.candidates import candidates_of  # noqa: PLC0415 - all checks, for nodes that are asked
 
     found = candidates_of(work, request)
     return _Nodes(found.shapes, found.excluded, found.users, found.recalled)
 
 
-def _declared(work: Workspace, gpus_by_node: Mapping[str, int]) -> list[NodeShape]:
+def _declared(work: Workspace, gpus_by_node: Mapping[str, int], max_age: float) -> list[NodeShape]:
     """Return the nodes as the request declares them; no node is asked."""
     if unknown := gpus_by_node.keys() - {host.name for host in work.hosts}:
         raise LayoutError(f"{min(unknown)}: not a host of {work.nodes.name}; gpus_by_node needs names of hosts")
     work.note("no node was asked: NVLink inside nodes is assumed, NCCL chooses the NICs")
+    if work.project.store_path.exists():
+        from gpuops.operations.past.recall import note_defective  # noqa: PLC0415 - all checks
+
+        note_defective(work, gpus_by_node, max_age)
     return [declared_shape(host, gpus_by_node[host.name]) for host in work.hosts if host.name in gpus_by_node]
 
 

@@ -158,7 +158,7 @@ def _judged(
     counted = waive(merged(found, evidence.of_tests), waivers)
     verdicts = fold_common(counted, judged_places, {c.name: c for c in checks}, others)
     verdicts += expired(work.expired_waivers())
-    verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places, others)
+    verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.is_silent], places, others)
     bare = without_gpus(evidence.facts, chosen)
     outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **bare}
     outcomes = {name: outcomes[name] for name in hosts}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import re
 import shlex
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -72,7 +74,7 @@ def _statements(text: str) -> list[Statement]:
         body = [Line(number, text) for number, text in line.body]
         try:
             words = spelled_words(line.text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found.append(Statement((Line(line.number, " ".join(line.text.split())), *body)))
             continue
         *before, last = _split(words)
@@ -270,7 +272,15 @@ def _sorted(groups: Sequence[tuple[int, list[Statement]]]) -> Iterator[tuple[int
 
 
 def _sorted_run(run: Sequence[tuple[int, list[Statement]]]) -> Iterator[tuple[int, list[Statement]]]:
-    rest = list(run)
-    while rest:
-        free = [at for at, (_, own) in enumerate(rest) if not any(own[0].conflicts(e[0]) for _, e in rest[:at])]
-        yield rest.pop(min(free, key=lambda at: rest[at][0]))
+    """Yield the group with the lowest place of those that no earlier one keeps back, again and again."""
+    behind = [[b for b in range(a + 1, len(run)) if run[a][1][0].conflicts(run[b][1][0])] for a in range(len(run))]
+    waits_for = Counter(itertools.chain.from_iterable(behind))
+    free = [(place, at) for at, (place, _) in enumerate(run) if not waits_for[at]]
+    heapq.heapify(free)
+    while free:
+        _, at = heapq.heappop(free)
+        yield run[at]
+        for other in behind[at]:
+            waits_for[other] -= 1
+            if not waits_for[other]:
+                heapq.heappush(free, (run[other][0], other))

@@ -76,9 +76,8 @@ def _parts(line: str, at: int) -> tuple[list[_Part], int]:
         return [_Part(line[at:end], expands=True)], end
     if line[at] in "$`":
         return _expansion(line, at, is_quoted=False)
-    match = _PLAIN.match(line, at)
-    text = match[0] if match else line[at]
-    return [_Part(text, expands=_GLOB.search(text) is not None)], at + len(text)
+    end = _behind(_PLAIN, line, at)
+    return [_Part(line[at:end], expands=_GLOB.search(line, at, end) is not None)], end
 
 
 def _double_quoted(line: str, at: int) -> tuple[list[_Part], int]:
@@ -93,8 +92,8 @@ def _double_quoted(line: str, at: int) -> tuple[list[_Part], int]:
         elif line[at] in "$`":
             more, at = _expansion(line, at, is_quoted=True)
         else:
-            text = _PLAIN_IN_QUOTES.findall(line, at)[0]
-            more, at = [_Part(text, is_quoted=True)], at + len(text)
+            end = _behind(_PLAIN_IN_QUOTES, line, at)
+            more, at = [_Part(line[at:end], is_quoted=True)], end
         parts += more
     return parts, at + 1
 
@@ -104,17 +103,42 @@ def _expansion(line: str, at: int, *, is_quoted: bool) -> tuple[list[_Part], int
 
     A command whose parenthesis is closed on another line is an expansion of the $ alone.
     """
+    try:
+        end = _end_of_expansion(line, at)
+    except ValueError:
+        if is_quoted or line[at] == "`":
+            raise
+        return [_Part("$", expands=True)], at + 1
+    if end == at + 1:
+        return [_Part("$", is_quoted=is_quoted)], end
+    return [_Part(_inner(line[at:end]), expands=True, is_quoted=is_quoted)], end
+
+
+def _end_of_expansion(line: str, at: int) -> int:
+    """Return the index behind what the shell expands at ``at``; only that character if it expands nothing.
+
+    Raise `ValueError` if it is not closed: then neither is what is around it, and nobody needs to look again.
+    """
     if line[at] == "`":
-        end = _found(line, "`", at + 1) + 1
-    elif parameter := _PARAMETER.match(line, at):
-        end = parameter.end()
-    elif line[at + 1 : at + 2] in _CLOSING:
-        end = _closed(line, at + 2, _CLOSING[line[at + 1]])
-        if not end and is_quoted:
-            raise ValueError("quotes span lines")
-    else:
-        return [_Part("$", is_quoted=is_quoted)], at + 1
-    return [_Part(_inner(line[at : end or at + 1]), expands=True, is_quoted=is_quoted)], end or at + 1
+        return _found(line, "`", at + 1) + 1
+    if parameter := _PARAMETER.match(line, at):
+        return parameter.end()
+    closing = _CLOSING.get(line[at + 1 : at + 2])
+    return _closed(line, at + 2, closing) if closing else at + 1
+
+
+def _end_of_piece(line: str, at: int) -> int:
+    """Return the index behind the quoted, escaped or expanded piece at ``at``."""
+    if line[at] == "\\":
+        return at + 2
+    if line[at] in "$`":
+        return _end_of_expansion(line, at)
+    if line[at] == "'":
+        return _found(line, "'", at + 1) + 1
+    at += 1
+    while at < len(line) and line[at] != '"':
+        at = _end_of_piece(line, at) if line[at] in "\\$`" else _behind(_PLAIN_IN_QUOTES, line, at)
+    return at + 1
 
 
 def _inner(text: str) -> str:
@@ -125,17 +149,22 @@ def _inner(text: str) -> str:
 
 
 def _closed(line: str, at: int, closing: str) -> int:
-    """Return the index behind the parenthesis or brace that closes the one before ``at``; 0 if none does."""
+    """Return the index behind the parenthesis or brace that closes the one before ``at``."""
     opening, depth = {")": "(", "}": "{"}[closing], 1
     while at < len(line):
         if line[at] in "'\"\\$`" and not (line[at] == "'" and closing == "}"):
-            at = _parts(line, at)[1]
+            at = _end_of_piece(line, at)
             continue
         depth += (line[at] == opening) - (line[at] == closing)
         at += 1
         if not depth:
             return at
-    return 0
+    raise ValueError("quotes span lines")
+
+
+def _behind(pattern: re.Pattern[str], line: str, at: int) -> int:
+    match = pattern.match(line, at)
+    return match.end() if match else at + 1
 
 
 def _found(line: str, end: str, at: int) -> int:

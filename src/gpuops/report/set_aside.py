@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuops.judging import Finding
+from gpuops.judging import Finding, why_unused
 from gpuops.report.page import Page, clean, fold
 from gpuops.results.health import Report
 
@@ -13,11 +13,16 @@ _Set = tuple[str, Finding]
 
 
 def lines(report: Report, page: Page) -> Iterator[str]:
-    """Yield one line for equal findings: why they do not count, the check, what it found, and on which nodes."""
+    """Yield one line for equal findings, why they do not count and where, and one for each waiver without any."""
     apart: list[_Set] = [(_SHADOW, finding) for finding in report.shadow if finding.status != "pass"]
     apart += [(waiver.note, finding) for finding, waiver in report.waived]
     for (note, check, message), findings in _folded(apart).items():
         yield from page.labelled(f"{clean(note)}: ", clean(f"{check}: {message} on {_where(findings)}"), 2)
+    verdicts = [verdict for host in report.hosts for verdict in host.verdicts]
+    for waiver in report.unused_waivers:
+        if why := why_unused(waiver, verdicts):
+            text = f"the waiver for {waiver.check} covers nothing: {why}"
+            yield from page.labelled(f"{clean(str(waiver.where))}: ", clean(text), 2)
 
 
 def _folded(apart: Iterable[_Set]) -> dict[tuple[str, str, str], list[Finding]]:

@@ -82,6 +82,9 @@ def diff_document(diff: RunDiff) -> dict[str, Any]:
         "moved": [part_document(part) for part in diff.moved],
         "only_before": list(diff.only_before),
         "only_after": list(diff.only_after),
+        "checks_before": list(diff.checks_before),
+        "checks_after": list(diff.checks_after),
+        "swapped": diff.swapped,
     }
 
 
@@ -191,6 +194,7 @@ def why_document(why: Explanation) -> dict[str, Any]:
         "parts": [part_document(part) for part in why.parts],
         "part_failures": {part.serial: failures for part, failures in why.part_failures},
         "tried": plain(why.tried),
+        "fixes": plain(why.fixes),
         "renames": plain(why.renames),
     }
 

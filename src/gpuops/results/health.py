@@ -108,8 +108,8 @@ class Report(Result):
 
     ``not_run`` has the names of the checks of higher levels, by level. ``unmatched`` are hosts without a profile.
     ``facts`` has the facts that were judged, by host, and is not part of the document. ``interrupted`` is true if the
-    run was stopped before its end. ``number`` is the run's in the store and ``changes`` what is new since the runs
-    before; both are None if it was not saved. ``unused_waivers`` covered nothing.
+    run was stopped before its end. ``number`` is the run's in the store, and None if it was not saved. ``changes``
+    is what is new since the runs before, and None if these are not known. ``unused_waivers`` covered nothing.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.report/1"
@@ -170,7 +170,7 @@ class Report(Result):
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
         """Return ``failed`` for a finding at or above ``fail_on``, else ``incomplete`` if a host was not assessed.
 
-        With ``new``, only what the runs before did not have counts; everything does if the run was not saved.
+        With ``new``, only what the runs before did not have counts; everything does if these are not known.
         """
         if self.interrupted:
             return "interrupted"

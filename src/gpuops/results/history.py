@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from gpuops.store import HostEvent
 from gpuops.store.records import (
     FLEET,
+    JUDGED,
+    SHARED,
     Changes,
     KeptFinding,
     KeptLink,
@@ -51,7 +53,9 @@ class RunDetails:
 class RunDiff:
     """Two runs compared: their findings, the nodes whose status differs, and the parts that came to another slot.
 
-    ``only_before`` and ``only_after`` are nodes that only one of them visited.
+    ``only_before`` and ``only_after`` are nodes that only one of them visited. ``checks_before`` and ``checks_after``
+    are checks that only one of them has for a node that both judged; they count for no status. ``swapped`` is true if
+    the later run was named first.
     """
 
     before: KeptRun
@@ -61,6 +65,9 @@ class RunDiff:
     moved: tuple[KeptPart, ...] = ()
     only_before: tuple[str, ...] = ()
     only_after: tuple[str, ...] = ()
+    checks_before: tuple[str, ...] = ()
+    checks_after: tuple[str, ...] = ()
+    swapped: bool = False
 
 
 def compare(
@@ -76,9 +83,12 @@ def compare(
     old, new = visits
     both = [node for node in new if node in old and node != FLEET]
     seen = {number for visit in new.values() for number in visit.findings}
-    now = {node: new[node].visit for node in both}
+    was, now = ({node: visits[node].visit for node in both} for visits in (old, new))
     found = sort_changes(findings, dict.fromkeys(both, before.number), after.number, seen, now, last_result)
-    statuses = {node: (old[node].visit.status, new[node].visit.status) for node in both}
+    asked = {check for visit in (*was.values(), *now.values()) for check in visit.checks}
+    found["unseen"] = tuple(finding for finding in found["unseen"] if finding.key.check in asked)
+    judged = [(was[node].checks, now[node].checks) for node in both if {was[node].status, now[node].status} <= JUDGED]
+    statuses = {node: _statuses(was[node], now[node]) for node in both}
     return RunDiff(
         before,
         after,
@@ -87,7 +97,22 @@ def compare(
         tuple(part for part in moved if part.node in both),
         tuple(node for node in old if node not in new and node != FLEET),
         tuple(node for node in new if node not in old and node != FLEET),
+        tuple(sorted({check for a, b in judged for check in a.keys() - b.keys()})),
+        tuple(sorted({check for a, b in judged for check in b.keys() - a.keys()})),
     )
+
+
+def _statuses(was: Visit, now: Visit) -> tuple[str, str]:
+    """Return the statuses of a node in two runs; if they did not have the same checks, by the checks of both."""
+    if was.checks.keys() == now.checks.keys() or not {was.status, now.status} <= JUDGED:
+        return was.status, now.status
+    both = was.checks.keys() & now.checks.keys()
+    before, after = ({visit.checks[name].rpartition(SHARED)[2] for name in both} for visit in (was, now))
+    return _worst(before), _worst(after)
+
+
+def _worst(results: Collection[str]) -> str:
+    return next((status for status in ("fail", "warn") if status in results), "pass")
 
 
 @dataclass(frozen=True)
@@ -244,11 +269,23 @@ class LinkHistory:
 
 
 @dataclass(frozen=True)
+class KeptFix:
+    """A run of the fix of ``check``, and the status of the node after it."""
+
+    run: int
+    at: dt.datetime
+    who: str
+    check: str
+    status: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Explanation:
     """What the store knows of a node now: its latest ``event`` and visit, findings that are open and that are gone.
 
     ``part_failures`` are the parts in it that failed, with the number of their failures in any node. ``tried`` are the
-    changes of its state, ``renames`` those of its name.
+    changes of its state, ``fixes`` the fixes of it, and ``renames`` the changes of its name.
     """
 
     node: str
@@ -259,6 +296,7 @@ class Explanation:
     parts: tuple[KeptPart, ...]
     part_failures: tuple[tuple[KeptPart, int], ...] = ()
     tried: tuple[HostEvent, ...] = ()
+    fixes: tuple[KeptFix, ...] = ()
     renames: tuple[Rename, ...] = ()
 
 

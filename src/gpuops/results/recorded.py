@@ -9,7 +9,6 @@ from typing import Any
 
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.preflight.diagnosis import Diagnosis
-from gpuops.errors import AbandonedError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.evidence import Blame, BlamedPart, Sentence
@@ -30,6 +29,7 @@ from gpuops.secret import redact
 from gpuops.store.records import FLEET, SHARED, FindingKey, RunRecord, SeenFinding, SeenLink, Visit
 
 _REPAIRS = SEVERITIES[SEVERITIES.index("reset") :]
+_NOT_NEEDED = "nothing had to be changed"
 _NOT_JUDGED = "the fix did not finish, so the check did not run again"
 
 
@@ -58,9 +58,11 @@ def _(result: Repair, run: RunRecord, hosts: Mapping[str, Host]) -> RunRecord | 
     left = {node: objection.why for node, objection in result.blocked.items()}
     left |= {node: excluded.why for node, excluded in result.excluded.items()}
     tried = {step.node: Visit("unknown", _NOT_JUDGED) for step in (result.record.results if result.record else ())}
+    why = "" if result.record else _NOT_NEEDED
     judged = {
         verdict.node: Visit(
             verdict.status,
+            why,
             checks={verdict.check: verdict.status},
             findings=tuple(seen_finding(finding, verdict.node) for finding in verdict.findings),
         )
@@ -125,8 +127,7 @@ def _reached(host: HostReport) -> dict[str, str]:
     """Return the result of the connection, as that of a check; none if it was not the node that ended it."""
     if host.excluded is None:
         return {REACH.name: "pass"}
-    is_silent = host.excluded.kind == "unreachable" and not isinstance(host.excluded.cause, AbandonedError)
-    return {REACH.name: "fail"} if is_silent else {}
+    return {REACH.name: "fail"} if host.excluded.is_silent else {}
 
 
 def _result(verdict: Verdict) -> str:

@@ -20,6 +20,8 @@ from gpuops.store.schemas import SCHEMAS
 
 T = TypeVar("T")
 _BUSY_SECONDS = 10.0
+_READ_ONLY = ("?mode=ro", "?immutable=1")
+"""The ends of an address of a file that is only read; the second needs no file beside it."""
 _VERSION = len(SCHEMAS)
 _OF_A_DAMAGED_ROW = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
@@ -31,25 +33,27 @@ _OF_A_DAMAGED_ROW = (
 class Database:
     """The database in the file at ``path``. A missing file is created; without ``create``, it is then empty.
 
+    With ``copied``, everything happens to a copy in memory. So it does to a file of an older gpuops that cannot be
+    written, because it has to be upgraded to be read.
+
     Several threads may use it, one at a time. Raise `OutputError` if it cannot be used, `LockedError` while another
     program writes.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
+    def __init__(self, path: Path, *, create: bool = True, copied: bool = False) -> None:
         self.path = path
         self._shown = shortest(path)
         self._turn = threading.RLock()
         with self._translated_errors():
-            self._database = sqlite3.connect(
-                self._address(create=create),
-                uri=True,
-                timeout=_BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
+            address = self._address(create=create and not copied)
+            self._database = _connect(address)
+            is_old = address.endswith(_READ_ONLY) and self._version() < _VERSION
+            if copied or is_old:
+                self._copy()
             self._write_ahead()
             self._database.execute("PRAGMA foreign_keys = ON")
             self._upgrade()
+            self._database.execute(f"PRAGMA query_only = {'ON' if is_old and not copied else 'OFF'}")
 
     def _address(self, *, create: bool) -> str:
         """Return the URI to open. A file that cannot be written, as on a read-only or full disk, is only read."""
@@ -59,7 +63,7 @@ class Database:
         if not create and (not os.access(self.path, os.W_OK) or self._is_disk_full()):
             log = self.path.with_name(f"{self.path.name}-wal")
             is_used = log.exists() and log.stat().st_size
-            return f"{uri}?mode=ro" if is_used else f"{uri}?immutable=1"  # which needs no file beside it
+            return uri + _READ_ONLY[not is_used]
         self._create_file()
         return uri
 
@@ -83,6 +87,11 @@ class Database:
             make_private(self.path)
         except OSError as error:
             raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
+
+    def _copy(self) -> None:
+        file, self._database = self._database, _connect("file::memory:")
+        with contextlib.closing(file):
+            file.backup(self._database)
 
     def _write_ahead(self) -> None:
         """Choose the write-ahead log. On a new file, SQLite refuses this at once if another program is doing it."""
@@ -149,6 +158,10 @@ class Database:
             raise OutputError(f"{self._shown}: cannot use the store: {why}") from error
         except sqlite3.DatabaseError as error:
             raise OutputError(f"{self._shown}: not a gpuops store, or damaged: {error}") from error
+
+
+def _connect(address: str) -> sqlite3.Connection:
+    return sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def _is_locked(error: sqlite3.OperationalError) -> bool:

@@ -33,6 +33,10 @@ _FINDING = (
     " times, gone, gone_at FROM findings"
 )
 _PART = "SELECT kind, serial, model, node, slot, first, first_at, last, last_at, gone IS NULL FROM parts"
+_CAME = (
+    "(kind != 'cable' OR EXISTS (SELECT 1 FROM parts e WHERE e.id < parts.id AND e.kind = parts.kind"
+    " AND (e.serial = parts.serial OR (e.node = parts.node AND e.slot = parts.slot))))"
+)
 _LINK = (
     "SELECT r.number, r.began, a, b, rail, gb_per_s, expected_gb_per_s FROM links JOIN records r ON r.number = record"
 )
@@ -78,10 +82,13 @@ class KeptRuns(Database):
         """
         return dict(self._visits("WHERE v.record = ? ORDER BY v.node", run, figures=figures))
 
-    def visits(self, node: str, limit: int = -1, *, figures: bool = True) -> list[KeptVisit]:
-        """Return the latest visits of a node, the oldest first; see `visits_of` for ``figures``."""
-        latest = "WHERE v.node = ? ORDER BY v.record DESC LIMIT ?"
-        return [visit for _, visit in self._visits(latest, node, limit, figures=figures)][::-1]
+    def visits(self, node: str, limit: int = -1, *, verb: str = "", figures: bool = True) -> list[KeptVisit]:
+        """Return the latest visits of a node, by runs of ``verb`` or of any, the oldest first.
+
+        See `visits_of` for ``figures``.
+        """
+        latest = "WHERE v.node = ? AND r.verb LIKE ? ORDER BY v.record DESC LIMIT ?"
+        return [visit for _, visit in self._visits(latest, node, verb or "%", limit, figures=figures)][::-1]
 
     def last_results(self) -> LastResult:
         """Return a function of node, check and run, which gives the last result of the check by then.
@@ -151,8 +158,11 @@ class KeptRuns(Database):
         return list(self._parts("WHERE node = ? ORDER BY gone IS NULL, id", node))
 
     def parts_that_came(self, after: int, until: int) -> list[KeptPart]:
-        """Return the parts that a run after ``after``, ``until`` at the latest, first saw in their slot."""
-        return list(self._parts("WHERE first > ? AND first <= ? ORDER BY node, slot", after, until))
+        """Return the parts that a run after ``after``, ``until`` at the latest, first saw in their slot.
+
+        Few runs look at cables, so that one is left out if no other was in its port, and it in no other.
+        """
+        return list(self._parts(f"WHERE first > ? AND first <= ? AND {_CAME} ORDER BY node, slot", after, until))
 
     def parts_there(self) -> list[KeptPart]:
         """Return every part in every slot that it was in."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuops.store.kept import KeptRuns
-from gpuops.store.records import FLEET, SeenPart, Visit
+from gpuops.store.records import CABLE, FLEET, SeenPart
 
 _RENAME = (
     "UPDATE OR REPLACE visits SET node = :node WHERE node = :former",
@@ -27,25 +27,28 @@ _RENAME = (
 class RenamedRuns(KeptRuns):
     """The runs in the store, whose nodes may get another name."""
 
-    def _follow(self, visits: Mapping[str, Visit]) -> dict[str, str]:
-        """Give the record of each machine that has a new name to that name; return the former names by the new ones."""
+    def _follow(self, parts: Mapping[str, Sequence[SeenPart]]) -> dict[str, str]:
+        """Give the record of each machine that has a new name to that name; return the former names by the new ones.
+
+        ``parts`` are those of each node of a run.
+        """
         found: dict[str, str] = {}
-        for node, visit in visits.items():
-            former = self._former(node, visit.parts)
-            if former and not (former in visits and visits[former].parts):
+        for node, own in parts.items():
+            former = self._former(node, own)
+            if former and not parts.get(former):
                 self._rename(former, node)
                 found[node] = former
         return found
 
     def _former(self, node: str, parts: Iterable[SeenPart]) -> str:
         """Return the node that most of ``parts`` were in, if it had few others and ``node`` never had any."""
-        seen = {(part.kind, part.serial) for part in parts}
+        seen = {(part.kind, part.serial) for part in parts if part.kind != CABLE}
         if not seen or self.parts_of(node):
             return ""
         where = "WHERE gone IS NULL AND kind = ? AND serial = ?"
         owners = Counter(kept.node for part in seen for kept in self._parts(where, *part))
         former, common = owners.most_common(1)[0] if owners else ("", 0)
-        had = sum(part.is_there for part in self.parts_of(former))
+        had = sum(part.is_there and part.kind != CABLE for part in self.parts_of(former))
         return former if 2 * common > max(len(seen), had) else ""
 
     def _rename(self, former: str, node: str) -> None:

@@ -11,6 +11,8 @@ JUDGED = frozenset({"pass", "warn", "fail"})
 """Results of a check that looked; any other says nothing about a fault that was there before."""
 SHARED = "shared "
 """Precedes the result of a check whose finding is reported once, for all the nodes that share it."""
+CABLE = "cable"
+"""The kind of a part that may have two ends; its slot is ``mlx5_0 cable``."""
 FLEET = ""
 """The node of findings that blame no single node."""
 LastResult = Callable[[str, str, int], str]

@@ -13,23 +13,19 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuops.store.names import RenamedRuns
+from gpuops.store.parts import MovingParts, places_of
 from gpuops.store.records import (
     FLEET,
     Changes,
     KeptFinding,
     RunRecord,
     SeenFinding,
-    SeenPart,
     Visit,
     is_gone,
     is_judged,
     sort_changes,
 )
 
-_SEEN_PARTS = "UPDATE parts SET last = ?, last_at = ? WHERE node = ?"
-_EMPTY_SLOT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND node = ? AND slot = ?"
-_TAKE_OUT = "UPDATE parts SET gone = ? WHERE gone IS NULL AND serial = ? AND kind = ?"
 _WATCHED = (
     "INSERT INTO nodes VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET last_at = excluded.last_at, visits = visits + 1"
 )
@@ -43,7 +39,7 @@ _DELETE_UNUSED = (
 )
 
 
-class Runs(RenamedRuns):
+class Runs(MovingParts):
     """The runs in the store."""
 
     def __enter__(self) -> Runs:  # noqa: PYI034 - Self came with Python 3.11
@@ -52,7 +48,9 @@ class Runs(RenamedRuns):
     def save(self, record: RunRecord) -> tuple[int, Changes]:
         """Save a run; return its number, and what changed on its nodes since the runs before."""
         with self._translated_errors(), self._transaction():
-            renamed = self._follow(record.nodes)
+            places = places_of(record.nodes)
+            own = {n: [p for p in v.parts if (p.kind, p.serial) in places] for n, v in record.nodes.items()}
+            renamed = self._follow(own)
             before = {node: self._previous(node, record.verb) for node in record.nodes}
             since = self.run(max((number for number, _ in before.values()), default=0))
             lost = [n for n, v in record.nodes.items() if v.status == "unknown" and before[n][1] != "unknown"]
@@ -64,7 +62,7 @@ class Runs(RenamedRuns):
             seen = {node: self._track(node, found, record, number, at) for node, found in told.items()}
             for node, visit in record.nodes.items():
                 self._insert_visit(node, number, visit, seen[node])
-                self._track_parts(node, visit.parts, number, at)
+                self._track_parts(node, own[node], places, number, at)
                 self._database.execute(_WATCHED, (node, at, at))
             if record.fleet:
                 self._insert_visit(FLEET, number, Visit(""), seen[FLEET])
@@ -158,29 +156,6 @@ class Runs(RenamedRuns):
             return int(row[0])
         cursor = self._database.execute("INSERT INTO texts (digest, content) VALUES (?, ?)", (digest, content))
         return int(cursor.lastrowid or 0)
-
-    def _track_parts(self, node: str, parts: Sequence[SeenPart], run: int, at: str) -> None:
-        """Update where each part is; a slot that was not read keeps its part."""
-        there = {p.slot: p.serial for p in self._parts("WHERE node = ? AND gone IS NULL", node)}
-        known = [part for part in parts if there.get(part.slot) == part.serial]
-        if len(known) == len(there):  # as in most runs; one statement instead of thirty
-            self._database.execute(f"{_SEEN_PARTS} AND gone IS NULL", (run, at, node))
-        else:
-            rows = [(run, at, node, part.slot) for part in known]
-            self._database.executemany(f"{_SEEN_PARTS} AND slot = ? AND gone IS NULL", rows)
-        for part in parts:
-            if there.get(part.slot) != part.serial:
-                self._move(node, part, run, at)
-
-    def _move(self, node: str, part: SeenPart, run: int, at: str) -> None:
-        """Record a part that came to a slot; whatever was there is gone, and so is the part from where it was."""
-        self._database.execute(_EMPTY_SLOT, (run, node, part.slot))
-        self._database.execute(_TAKE_OUT, (run, part.serial, part.kind))
-        self._database.execute(
-            "INSERT INTO parts (kind, serial, model, node, slot, first, first_at, last, last_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (part.kind, part.serial, part.model, node, part.slot, run, at, run, at),
-        )
 
     def prune(self, before: dt.datetime, most_bytes: int) -> int:
         """Delete the runs that began before ``before``, and the oldest ones of a file above ``most_bytes``.

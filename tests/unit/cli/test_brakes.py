@@ -98,6 +98,24 @@ def test_what_does_not_count_is_listed_apart_with_the_reason(project):
     assert "in shadow, counts for nothing: row-remap-failed: " in told
 
 
+@pytest.mark.parametrize(
+    ("waived", "why"),
+    [
+        ({"hosts": "gpu77"}, '"gpu77" selects no host'),
+        ({"parts": [""]}, "rma findings need their part; add to it: part: gpu0"),
+        ({"hosts": "gpu01", "parts": ["gpu1"]}, "no such finding in this run"),
+        ({"parts": ["gpu9"]}, "no such finding in this run"),
+        ({"parts": ["gpu1"]}, ""),
+    ],
+)
+def test_a_waiver_that_covers_nothing_says_why(project, waived, why):
+    (project / "waivers.yml").write_text(waivers(**{"parts": ["gpu1"], **waived}))
+    told = " ".join(run("validate", "--only", "row-remap-failed").stdout.split())
+    said = "waivers.yml:1:3: the waiver for row-remap-failed covers nothing: "
+    assert f"{said}{why}" in told if why else said not in told
+    assert "covers nothing: no such" not in run("validate", "--only", "ecc-uncorrectable").stdout
+
+
 def test_an_expired_waiver_is_a_warning_and_a_waiver_of_nothing_is_in_the_document(project):
     (project / "waivers.yml").write_text(waivers(parts=["gpu1"], days=-1) + waivers(parts=["gpu9"]))
     _, document = validated()

@@ -1,5 +1,6 @@
 """Placing and rendering for nodes that the command line declares with their GPUs, so that none has to be asked."""
 
+import datetime as dt
 import json
 import shlex
 import socket
@@ -16,6 +17,8 @@ from gpuops.inventory.declared import declared_gpus
 from gpuops.render import port_of
 from gpuops.report.launch import checked
 from gpuops.report.page import Page
+from gpuops.store import Runs
+from gpuops.store.records import FindingKey, RunRecord, SeenFinding, Visit
 
 PRINTS_ITS_WORDS = """#!/bin/bash
 printf '%s\\n' "$CUDA_VISIBLE_DEVICES" "$@"
@@ -38,6 +41,29 @@ def run(command, *words):
 def ranks(*words):
     document = json.loads(run(place, "--json", *words).stdout)
     return {node["name"]: len(node["gpus"]) for node in document["nodes"]}
+
+
+def test_what_the_store_knows_of_declared_nodes_is_told_in_one_line(nowhere):
+    nowhere.chmod(0o700)
+    (nowhere / "prod.yml").write_text("all: {hosts: {gpu01: , gpu02: , gpu03: , gpu04: }}\n")
+    (nowhere / "gpuops.yml").write_text("inventory: prod.yml\n")
+    now = dt.datetime.now(dt.timezone.utc)
+    lost = SeenFinding(FindingKey("gpu02", "gpu-lost", "gpu3", ""), "fail", "isolate", "fell off the bus")
+    slow = SeenFinding(FindingKey("gpu03", "all-reduce-bandwidth", "mlx5_6", "slow"), "fail", "fail", "31 of 48 GB/s")
+    with Runs(nowhere / ".gpuops" / "state.db") as runs:
+        failed = Visit("fail", checks={"gpu-lost": "fail"}, findings=(lost,))
+        runs.save(RunRecord("validate", now, 1.0, "failed", "alice", nodes={"gpu01": Visit("pass"), "gpu02": failed}))
+        blamed = Visit("fail", checks={"all-reduce-bandwidth": "fail"}, findings=(slow,))
+        before = now - dt.timedelta(days=2)
+        runs.save(RunRecord("allreduce", before, 1.0, "failed", "alice", nodes={"gpu03": blamed}))
+    told = " ".join(run(render, "-t", "torchrun", "gpu[01-04]:8", "--", "train.py").stderr.split())
+    assert (
+        "warning: ranks are placed on nodes that are not healthy (gpu02: run 1 of validate found gpu-lost; gpu03:"
+        in told
+    )
+    assert "blamed mlx5_6)" in told
+    healthy = run(render, "-t", "torchrun", "-o", "other", "gpu01:8,gpu04:8", "--", "train.py")
+    assert "not healthy" not in healthy.stderr
 
 
 def test_torchrun_starts_from_four_files_and_no_cluster(nowhere):

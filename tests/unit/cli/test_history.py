@@ -20,7 +20,7 @@ from gpuops.report.past.history import fleet_lines, sparkline, to_csv
 from gpuops.report.past.wording import format_days
 from gpuops.results.health import Report, Run
 from gpuops.results.history import FailureRecord, FleetHistory
-from gpuops.store import Runs
+from gpuops.store import Runs, StateChange, Store
 from gpuops.store.records import FLEET, SeenLink, SeenPart, Visit
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
@@ -136,6 +136,48 @@ def test_a_fault_that_a_rack_shares_is_on_record_for_each_card(tmp_path):
     assert "3 runs of 4 nodes; 1 without a failure of their own" in text(tmp_path, "history")
 
 
+def test_why_keeps_what_was_tried_after_later_runs(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        runs.save(record(0, n1=visit(finding())))
+        runs.save(replace(record(1, verb="fix", n1=visit(checks=("gpu-lost",))), level="gpu-lost"))
+        runs.save(replace(record(2, verb="fix", n1=Visit("skipped", "it takes jobs")), level="xid"))
+        runs.save(record(3, n1=visit()))
+    told = text(tmp_path, "why", "n1")
+    assert "tried 2026-11-01 13:00 alice: fix gpu-lost, then pass (run 2)" in told
+    assert "fix xid" not in told
+    document = json.loads(run_gpuops("why", "n1", "-i", "prod.yml", "--json", cwd=tmp_path).stdout)
+    assert [(each["run"], each["check"], each["status"]) for each in document["fixes"]] == [(2, "gpu-lost", "pass")]
+    jsonschema.validate(document, json.loads((SCHEMAS / "why-1.json").read_text()))
+
+
+def test_a_cable_is_followed_with_the_findings_on_its_port(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        for hours, port in enumerate(("mlx5_0", "mlx5_3")):
+            parts = (SeenPart("hca", port, "H7"), SeenPart("cable", f"{port} cable", "C1", "NVIDIA MMA4"))
+            runs.save(record(hours, n1=visit(finding("n1", "ib-ports", port, message="down"), parts=parts)))
+    told = text(tmp_path, "history", "cable", "C1")
+    assert told.startswith("cable C1 NVIDIA MMA4 in n1 mlx5_0 cable")
+    assert "isolate mlx5_0 ib-ports: down" in told
+    assert "isolate mlx5_3 ib-ports: down" in told
+    assert "cable C1: 2 failures" not in text(tmp_path, "why", "n1")
+
+
+def test_why_tells_how_a_healthy_node_comes_to_take_jobs(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    path = tmp_path / ".gpuops" / "state.db"
+    with Runs(path) as runs:
+        runs.save(record(n1=visit()))
+    assert "do next nothing" in text(tmp_path, "why", "n1")
+    for state, verb in (("drained", "admit"), ("provisioned", "onboard"), ("admitted", "")):
+        with Store(path) as store:
+            run = store.begin("by hand", who="alice")
+            store.record_transition("n1", run, lambda _, state=state: StateChange(state, "by hand"))
+        told = text(tmp_path, "why", "n1")
+        assert told.endswith(f"do next gpuops {verb} n1 -i prod.yml" if verb else "do next nothing")
+
+
 def test_a_renamed_machine_is_told_under_both_names(tmp_path):
     (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
     with Runs(tmp_path / ".gpuops" / "state.db") as runs:
@@ -162,6 +204,17 @@ def test_history_of_a_node_has_what_it_shares_with_others(tmp_path):
 
 def text(project, *words):
     return " ".join(run_gpuops(*words, "-i", "prod.yml", cwd=project).stdout.split())
+
+
+def test_diff_tells_that_a_run_is_partial_or_named_first(tmp_path):
+    (tmp_path / "prod.yml").write_text("all: {hosts: {n1: }}\n")
+    with Runs(tmp_path / ".gpuops" / "state.db") as runs:
+        for hours, checks in enumerate((("gpu-lost", "ib-ports"), ("ib-ports",))):
+            runs.save(record(hours, n1=visit(checks=checks)))
+    told = text(tmp_path, "diff", "2", "1")
+    assert "order the earlier run is the first, though it was named second" in told
+    assert "partial run 2 did not have 1 check of run 1; they count for no status" in told
+    assert "order" not in text(tmp_path, "diff", "1", "2")
 
 
 def test_screens_say_what_a_person_asks(project):
@@ -257,13 +310,14 @@ def test_csv_has_no_formula_and_no_control_character_of_a_node(name):
     [
         (("diff", "1", "2", "3"), "expected at most two runs, found 3"),
         (("diff", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
-        (("history", "disk", "A"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found disk A"),
-        (("history", "gpu"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL or link A B, found gpu"),
+        (("history", "disk", "A"), "nvme SERIAL, cable SERIAL or link A B, found disk A"),
+        (("history", "gpu"), "expected NODE, gpu SERIAL, hca GUID, nvme SERIAL, cable SERIAL or link A B, found gpu"),
         (("history", "n9"), 'no run visited "n9"'),
+        (("history", "link", "n1", "n9"), 'no run visited "n9"'),
+        (("history", "link", "n1", "n1"), 'a link has two nodes, found "n1" twice'),
         (("why", "n9"), 'no record of "n9"'),
         (("runs", "show", "99"), "no run 99 in the store; to list them: gpuops runs list -i prod.yml\n"),
         (("history", "gpu", "S9"), "nodes and parts that failed: gpuops history -i prod.yml\n"),
-        (("history", "link", "n1", "n9"), "to measure it: gpuops allreduce n1,n9 --scope pairs -i prod.yml\n"),
     ],
 )
 def test_wrong_words_are_one_sentence(project, words, sentence):

@@ -63,6 +63,7 @@ def test_an_optic():
         12.5,
         "No issue was observed",
         "CLT T-F4GS-BV0 CWJH05025502589",
+        "CWJH05025502589",
     )
 
 

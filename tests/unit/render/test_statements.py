@@ -1,12 +1,15 @@
 """``render --check`` reads the statements of scripts by what they do: what may stand elsewhere, what breaks a job."""
 
+import random
 import re
+import time
 from dataclasses import replace
 
 import pytest
 from tests.unit.render.test_comparing import launch_of, one
 
 from gpuops.render.comparing import differences
+from gpuops.render.shell_statements import lines_of
 from gpuops.render.shell_words import spelled_words
 from gpuops.report.launch import checked
 
@@ -195,3 +198,25 @@ def test_the_first_line_states_how_many_things_were_not_checked():
     assert [*checked([([], ["a"])])] == ["1 thing was not checked; the rest has no problems", "not checked: a"]
     assert next(checked([([], ["a"]), ([], ["b"])])) == "2 things were not checked; the rest has no problems"
     assert [*checked([(["c"], ["a"])])] == ["c", "not checked: a"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_text_has_one_spelling_and_is_equal_to_itself(seed):
+    chance = random.Random(seed)
+    pieces = [*"ab=$(){}'\"\\`;|&<> \t\n#*-!", "$(", "${", "<<'X'\n", "\nX\n", "A=1", "\nif ", "fi\n", "bash -c '"]
+    for _ in range(200):
+        text = "".join(chance.choices(pieces, k=chance.randint(0, 24)))
+        own, found = lines_of(text, text)
+        assert own == found, text
+
+
+@pytest.mark.parametrize("text", ["$(" * 3000 + ")" * 3000, '"$(' * 2000, "${" * 2000 + "}" * 2000, "$(" * 30])
+def test_deep_substitutions_take_no_time(text):
+    began = time.process_time()
+    lines_of(text, f"{text}\nb")
+    assert time.process_time() - began < 5
+
+
+def test_a_thousand_exports_in_another_order_are_no_alarm():
+    exports = [f"export A{number}=1\n" for number in range(1000)]
+    assert one("run.sh", "".join(exports), "".join(reversed(exports))) == []

@@ -10,7 +10,7 @@ from gpuops.errors import InputError
 from gpuops.operations.past import history
 from gpuops.results.history import FailureRecord, poisson_interval, series
 from gpuops.store import Runs
-from gpuops.store.records import FLEET, SeenLink, Visit
+from gpuops.store.records import FLEET, SeenLink, SeenPart, Visit
 
 
 @pytest.fixture
@@ -43,11 +43,42 @@ def test_any_two_runs_are_compared_as_they_were(path):
     assert (same.before.number, same.after.number) == (1, 3)
 
 
+def test_a_cable_is_told_once_it_was_changed(path):
+    def plugged(*pairs):
+        return visit(parts=tuple(SeenPart("cable", f"{port} cable", serial) for port, serial in pairs))
+
+    keep(path, record(n1=visit()), record(1, n1=plugged(("mlx5_0", "A"), ("mlx5_1", "B"))))
+    keep(path, record(2, n1=plugged(("mlx5_0", "B"), ("mlx5_1", "C"))))
+    came = [[(part.slot, part.serial) for part in history.diff(path, pair).moved] for pair in ([1, 2], [2, 3])]
+    assert came == [[], [("mlx5_0 cable", "B"), ("mlx5_1 cable", "C")]]
+
+
 def test_one_run_is_compared_with_the_latest_of_its_verb(path):
     keep(path, record(n1=visit()), record(1, n1=visit(finding())), record(2, verb="allreduce", n1=visit()))
     assert history.diff(path, [1]).after.number == 2
     with pytest.raises(InputError, match="run 2 is the latest of validate"):
         history.diff(path, [2])
+
+
+def test_a_partial_run_is_compared_by_the_checks_of_both(path):
+    whole = visit(finding("n1"))
+    keep(path, record(n1=whole), record(1, n1=visit(checks=("ib-ports",))), record(2, n1=whole))
+    part, back = history.diff(path, [1, 2]), history.diff(path, [3, 2])
+    assert (part.statuses, part.checks_before, part.checks_after) == ({}, ("gpu-lost",), ())
+    assert (told(part.changes.gone), told(part.changes.unseen), part.swapped) == ([], ["n1:gpu3"], False)
+    assert (back.statuses, back.checks_before, back.checks_after, back.swapped) == ({}, (), ("gpu-lost",), True)
+
+
+def test_a_status_of_the_checks_of_both_runs_is_compared(path):
+    keep(path, record(n1=visit(finding())), record(1, n1=visit(checks=("gpu-lost",))))
+    assert history.diff(path, []).statuses == {"n1": ("fail", "pass")}
+
+
+def test_what_neither_run_looks_for_is_not_unseen(path):
+    blamed = finding("n1", "all-reduce-bandwidth", "mlx5_6")
+    keep(path, record(verb="allreduce", n1=visit(blamed, checks=())), record(1, n1=visit()), record(2, n1=visit()))
+    assert told(history.diff(path, []).changes.unseen) == []
+    assert told(history.diff(path, [1, 2]).changes.unseen) == ["n1:mlx5_6"]
 
 
 def test_a_check_that_could_not_look_leaves_the_finding_unseen(path):
@@ -147,7 +178,7 @@ def test_figures_of_a_card_are_those_of_the_slot_it_was_in(path):
 
 
 def test_what_is_not_known_is_one_sentence(path):
-    keep(path, record(gpu07=visit()))
+    keep(path, record(gpu07=visit(), a=visit(), b=visit()))
     with pytest.raises(InputError, match=r'no run visited .*did you mean "gpu07"'):
         history.of_node(path, "gpu7")
     with pytest.raises(InputError, match=r"no part with the serial number .X."):

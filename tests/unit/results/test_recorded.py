@@ -141,7 +141,9 @@ def test_what_nodes_share_is_kept_on_each_unless_it_is_a_setting(scope, part, se
     ],
 )
 def test_a_run_that_had_no_time_for_a_node_did_not_look_at_it(error, result):
-    kept = record(build(ASKED, {"n1": excluded_by("n1", error)}, []), RUN, {})
+    excluded = excluded_by("n1", error)
+    assert excluded.is_silent == bool(result)
+    kept = record(build(ASKED, {"n1": excluded}, []), RUN, {})
     assert kept.nodes["n1"].checks == result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpuops.lab.identity import SERIAL, derived
 from gpuops.lab.model import Nic, Node
 from gpuops.lab.tools.answer import Answer
 
@@ -63,6 +64,6 @@ def _module(nic: Nic) -> tuple[tuple[str, str | None], ...]:
         ("Identifier", "OSFP"),
         ("Vendor Name", "NVIDIA"),
         ("Vendor Part Number", "MMA4Z00-NS400"),
-        ("Vendor Serial Number", "MT2312VS00987"),
+        ("Vendor Serial Number", f"MT{SERIAL}{derived('nic', nic.name)[:4].upper()}"),
         ("FW Version", "46.150.12"),
     )

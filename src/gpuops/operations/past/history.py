@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from gpuops.proposal import propose
 from gpuops.results.history import (
     Explanation,
     FleetHistory,
+    KeptFix,
     LinkHistory,
     NodeHistory,
     PartHistory,
@@ -24,10 +25,11 @@ from gpuops.results.history import (
     series,
 )
 from gpuops.store import Runs, Store
-from gpuops.store.records import FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Rename, Visit
+from gpuops.store.records import CABLE, FLEET, SHARED, KeptFinding, KeptPart, KeptRun, KeptVisit, Rename, Visit
 
 LATEST_VISITS = 200
 """As many visits of a node are shown; the store has them all."""
+_FIXES = 20
 _DAY_SECONDS = 86400.0
 
 
@@ -50,7 +52,7 @@ def _in_run(finding: KeptFinding, found: Iterable[KeptFinding], visits: Mapping[
     return replace(finding, nodes=showing, message=f"{finding.message} (in run {finding.last_run})")
 
 
-def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
+def diff(path: Path, numbers: Sequence[int]) -> RunDiff:
     """Compare two runs: of one number, that run with the latest; of none, the latest validation with the one before.
 
     Raise `InputError` if there is no such run.
@@ -61,7 +63,8 @@ def diff(path: Path, numbers: Iterable[int]) -> RunDiff:
         moved = runs.parts_that_came(before.number, after.number)
         renames = [each for each in runs.renames() if before.number < each.run <= after.number]
         findings = runs.findings_between(before.number, after.number)
-        return compare(before, after, (old, new), findings, runs.last_results(), moved, renames)
+        result = compare(before, after, (old, new), findings, runs.last_results(), moved, renames)
+    return replace(result, swapped=len(numbers) == 2 and numbers[0] > numbers[1])
 
 
 def _chosen(runs: Runs, numbers: list[int]) -> tuple[KeptRun, KeptRun]:
@@ -106,8 +109,8 @@ def why(path: Path, node: str) -> Explanation:
         shared = [_on_node(finding, visits) for finding in shared]
         alike = {(finding.key.check, finding.key.code) for finding in shared}
         own = [f for f in findings if not f.gone_run and (f.key.check, f.key.code) not in alike]
-        renames = _renames(runs, node)
-        records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there]
+        renames, fixes = _renames(runs, node), tuple(_fixes(runs, node))
+        records = [(part, _failures(runs, part.serial)) for part in parts if part.is_there and part.kind != CABLE]
     return Explanation(
         node,
         events[-1] if events else None,
@@ -117,8 +120,17 @@ def why(path: Path, node: str) -> Explanation:
         parts,
         tuple((part, count) for part, count in records if count),
         tuple(events),
+        fixes,
         renames,
     )
+
+
+def _fixes(runs: Runs, node: str) -> Iterator[KeptFix]:
+    """Yield the fixes of a node, the oldest first; it was not left out."""
+    for kept in runs.visits(node, _FIXES, verb="fix", figures=False):
+        run = runs.run(kept.run)
+        if run and kept.visit.status != "skipped":
+            yield KeptFix(kept.run, kept.at, run.who, run.level, kept.visit.status, kept.visit.why)
 
 
 def _renames(runs: Runs, node: str) -> tuple[Rename, ...]:
@@ -192,7 +204,8 @@ def of_part(path: Path, serial: str) -> PartHistory:
 
 
 def _was_in(slot: KeptPart, part: str, run: int) -> bool:
-    return part == slot.slot and slot.first_run <= run and (slot.is_there or run <= slot.last_run + 1)
+    is_in = slot.first_run <= run and (slot.is_there or run <= slot.last_run + 1)
+    return is_in and slot.slot in (part, f"{part} {CABLE}")
 
 
 def of_link(path: Path, a: str, b: str) -> LinkHistory:
@@ -200,9 +213,17 @@ def of_link(path: Path, a: str, b: str) -> LinkHistory:
     with Runs(path, create=False) as runs:
         a, b = runs.name_now(a), runs.name_now(b)
         measured = tuple(runs.links(a, b))
-    if not measured:
-        raise InputError(
-            f"nothing was measured between {a} and {b}; to measure it: "
-            f"{propose('allreduce', f'{a},{b}', '--scope', 'pairs')}"
-        )
+        if not measured:
+            raise InputError(_why_not_measured(runs, a, b))
     return LinkHistory(a, b, measured)
+
+
+def _why_not_measured(runs: Runs, a: str, b: str) -> str:
+    watched = runs.watched()
+    for node in (a, b):
+        if node not in watched:
+            return f'no run visited "{node}"{did_you_mean(node, watched) or _to_list(runs)}'
+    if a == b:
+        return f'a link has two nodes, found "{a}" twice'
+    to_measure = propose("allreduce", f"{a},{b}", "--scope", "pairs")
+    return f"nothing was measured between {a} and {b}; to measure it: {to_measure}"

@@ -33,9 +33,22 @@ def keep(work: Workspace, request: object, result: R) -> R:
             runs.prune(oldest, work.project.keep_mib * _MIB)
     except (OutputError, LockedError) as error:
         work.note(f"this run is not saved: {error}")
-        return result
+        return _compared(work, record, result)
     saved: Any = replace(result, number=number, changes=changes) if isinstance(result, Report) else result
     return saved  # type: ignore[no-any-return]
+
+
+def _compared(work: Workspace, record: RunRecord, result: R) -> R:
+    """Return a report that is not saved with what changed since the runs before, as far as they can be read."""
+    if not isinstance(result, Report):
+        return result
+    try:
+        with Runs(work.project.store_path, copied=True) as runs:
+            _, changes = runs.save(record)
+    except (OutputError, LockedError):  # which was noted
+        return result
+    compared: Any = replace(result, changes=changes) if changes.since else result
+    return compared  # type: ignore[no-any-return]
 
 
 def _record(work: Workspace, result: Any) -> RunRecord | None:

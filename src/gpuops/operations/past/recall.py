@@ -73,6 +73,18 @@ def blamed(work: Workspace, nodes: Collection[str]) -> dict[str, Excluded]:
     }
 
 
+def note_defective(work: Workspace, nodes: Collection[str], max_age: float) -> None:
+    """Note which of ``nodes``, on which ranks are placed without asking them, are not healthy by the store."""
+    found = {node: why.why for node, why in blamed(work, nodes).items()}
+    oldest = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=max_age)
+    for node, kept in _visits(work).items():
+        if node in nodes and kept.at >= oldest and _fails(kept):
+            found.setdefault(node, f"run {kept.run} of validate found {', '.join(_fails(kept))}")
+    if found:
+        each = "; ".join(f"{node}: {why}" for node, why in sorted(found.items()))
+        work.note(f"warning: ranks are placed on nodes that are not healthy ({each})")
+
+
 def note_fabric(work: Workspace, known: Iterable[KeptFinding]) -> None:
     """Note what a measurement blamed that is not of a single node: a leaf, or one of the parts of several nodes."""
     for finding in known:
@@ -86,7 +98,7 @@ def _visits(work: Workspace) -> Mapping[str, KeptVisit]:
         with Runs(work.project.store_path, create=False) as runs:
             return runs.latest_visits([host.name for host in work.hosts], "validate", figures=False)
     except (OutputError, LockedError) as error:
-        work.note(f"asking the nodes again: {error}")
+        work.note(f"an earlier validation is not used: {error}")
         return {}
 
 

@@ -46,6 +46,7 @@ class Transceiver:
     minutes: float | None = None
     recommendation: str = ""
     module: str = ""
+    serial: str = ""
 
 
 def parse_transceivers(text: str) -> dict[str, Transceiver | Unknown] | Unknown:
@@ -78,6 +79,7 @@ def _transceiver(body: str) -> Transceiver | Unknown:
         _number(fields, "Time Since Last Clear [Min]"),
         fields.get("Recommendation", ""),
         " ".join(fields.get(f"Vendor {name}", "") for name in ("Name", "Part Number", "Serial Number")).strip(),
+        fields.get("Vendor Serial Number", ""),
     )
 
 

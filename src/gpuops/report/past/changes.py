@@ -17,7 +17,7 @@ _LONG = dt.timedelta(days=1)
 def lines(changes: Changes, number: int | None, page: Page) -> Iterator[str]:
     """Yield the comparison with the runs before: a summary, then new and gone findings, a line each."""
     if changes.since is None:
-        yield f"saved as run {number}, the first of these nodes"
+        yield f"saved as run {number}, the first validation of these nodes"
         return
     began = f"{changes.since.began:%Y-%m-%d %H:%M}"
     counts = ", ".join(

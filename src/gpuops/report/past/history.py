@@ -73,11 +73,7 @@ def run_lines(run: RunDetails, page: Page) -> Iterator[str]:
 
 def diff_lines(diff: RunDiff, page: Page) -> Iterator[str]:
     """Yield two runs compared: findings, changes of status, moved parts."""
-    for word, run in (("from", diff.before), ("to", diff.after)):
-        kind = f"{run.verb} {run.level}".strip()
-        yield from page.labelled(f"{word:<10}", f"run {run.number} ({kind}, {format_time(run.began)})", 10)
-    for node, former in diff.changes.renamed.items():
-        yield from page.labelled(f"{'name':<10}", clean(f"{former} is now named {node}"), 10)
+    yield from _compared(diff, page)
     for kind, found in (("new", diff.changes.new), ("gone", diff.changes.gone), ("not seen", diff.changes.unseen)):
         yield from _on_nodes(kind, found, page)
     for (before, after), nodes in _folded((pair, node) for node, pair in diff.statuses.items()).items():
@@ -89,6 +85,26 @@ def diff_lines(diff: RunDiff, page: Page) -> Iterator[str]:
             yield from page.labelled(f"{'nodes':<10}", f"{words}: {fold(alone)}", 10)
     same = len(diff.changes.continuing)
     yield f"{format_count(same, 'finding')} in both" if same else "no findings in both"
+
+
+def _compared(diff: RunDiff, page: Page) -> Iterator[str]:
+    """Yield what is compared: the runs, what only one of them looked at, and machines with another name."""
+    for word, run in (("from", diff.before), ("to", diff.after)):
+        kind = f"{run.verb} {run.level}".strip()
+        yield from page.labelled(f"{word:<10}", f"run {run.number} ({kind}, {format_time(run.began)})", 10)
+    if diff.swapped:
+        yield from page.labelled(f"{'order':<10}", "the earlier run is the first, though it was named second", 10)
+    for checks, has, lacks in (
+        (diff.checks_before, diff.before.number, diff.after.number),
+        (diff.checks_after, diff.after.number, diff.before.number),
+    ):
+        if checks:
+            text = (
+                f"run {lacks} did not have {format_count(len(checks), 'check')} of run {has}; they count for no status"
+            )
+            yield from page.labelled(f"{'partial':<10}", text, 10)
+    for node, former in diff.changes.renamed.items():
+        yield from page.labelled(f"{'name':<10}", clean(f"{former} is now named {node}"), 10)
 
 
 @singledispatch

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gpuops.errors import format_count
+from gpuops.proposal import propose
 from gpuops.reasons import SEVERITIES
 from gpuops.report.page import Page, clean
 from gpuops.report.past.wording import format_parts, format_rename, format_time, format_times
@@ -15,6 +16,9 @@ from gpuops.store.records import KeptFinding
 
 _LABEL = 10
 _MOST = 6
+_TRIED = 3
+_NEXT = {"drained": "admit", "validated": "admit"} | dict.fromkeys(("new", "provisioned", "burned_in"), "onboard")
+"""How a healthy node in each state comes to take jobs."""
 
 
 def lines(why: Explanation, page: Page) -> Iterator[str]:
@@ -46,13 +50,21 @@ def _rows(why: Explanation) -> Iterator[tuple[str, str]]:
         yield "earlier", ", ".join(f"{what} ({format_count(n, 'time')})" for what, n in earlier.most_common(_MOST))
     for part, failures in why.part_failures:
         yield "part", f"{part.slot} {part.serial}: {format_count(failures, 'failure')} on record"
-    yield from (
-        ("tried", f"{format_time(event.at)} {event.who}: {event.state}, {event.why}") for event in why.tried[-3:]
-    )
+    yield from (("tried", f"{format_time(at)} {text}") for at, text in _tried(why))
     for finding in standing[:1]:
         yield "do next", finding.fix
     if not standing:
-        yield "do next", "nothing"
+        verb = _NEXT.get(why.event.state, "") if why.event else ""
+        yield "do next", propose(verb, why.node) if verb else "nothing"
+
+
+def _tried(why: Explanation) -> list[tuple[dt.datetime, str]]:
+    """Return the latest changes of state and the latest fixes, the oldest first."""
+    events = [(event.at, f"{event.who}: {event.state}, {event.why}") for event in why.tried[-_TRIED:]]
+    for fix in why.fixes[-_TRIED:]:
+        result = f"{fix.status}, {fix.why}" if fix.why else fix.status
+        events.append((fix.at, f"{fix.who}: fix {fix.check}, then {result} (run {fix.run})"))
+    return sorted(events)
 
 
 def _rank(finding: KeptFinding) -> tuple[int, dt.datetime]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gpuops.errors import format_count
 from gpuops.store.records import KeptFinding, KeptPart, Rename
 
-_NOUNS = {"gpu": "GPU", "hca": "HCA", "nvme": "drive"}
+_NOUNS = {"gpu": "GPU", "hca": "HCA", "nvme": "drive", "cable": "cable"}
 
 
 def format_time(at: dt.datetime) -> str:
