@@ -70,4 +70,8 @@ def _making(params: Params, before: str) -> Change:
     words = ("sh", "-c", _MAKE, "sh", params.path, params.sha256, params.mode, owner, *params.words)
     command = Command(words, params.seconds, become="always", stdin=params.stdin)
     sums = (f"sha256 {before}\n" if before else "", f"sha256 {params.sha256}\n")
-    return Change(params.title, command, before=sums[0], after=sums[1], detach=params.detach)
+    place = {"mode": params.mode, "owner": params.owner, "group": params.group}
+    state = {"kind": "file", "content": ..., "sha256": params.sha256, **place}
+    return Change(
+        params.title, command, before=sums[0], after=sums[1], detach=params.detach, leaves={params.path: state}
+    )

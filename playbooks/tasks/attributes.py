@@ -26,8 +26,15 @@ def attributes(params: Params) -> Plan:
         return
     if int(stat["mode"], 8) != int(params.mode, 8):
         change = Command(("chmod", params.mode, "--", params.path), become="always")
-        yield Change(f"{params.path} mode {params.mode} (was {stat['mode']})", change)
+        leaves = {params.path: {**_without_content(stat), "mode": params.mode}}
+        yield Change(f"{params.path} mode {params.mode} (was {stat['mode']})", change, leaves=leaves)
     if params.owner not in (stat["owner"], stat["uid"]) or params.group not in (stat["group"], stat["gid"]):
         ownership = f"{params.owner}:{params.group}"
         change = Command(("chown", ownership, "--", params.path), become="always")
-        yield Change(f"{params.path} owner {ownership} (was {stat['owner']}:{stat['group']})", change)
+        state = {"mode": params.mode, "owner": params.owner, "group": params.group}
+        leaves = {params.path: {**_without_content(stat), **state}}
+        yield Change(f"{params.path} owner {ownership} (was {stat['owner']}:{stat['group']})", change, leaves=leaves)
+
+
+def _without_content(stat: Mapping[str, str]) -> dict[str, str]:
+    return {key: stat[key] for key in ("kind", "mode", "owner", "group")}

@@ -57,7 +57,8 @@ def command(params: Params) -> Plan:
         answer = yield Command(("test", "-e", params.creates or params.removes), become="if-refused")
     if params.always or _due(params, answer):
         kind: Literal["act", "state"] = "act" if params.always else "state"
-        yield Change(str(line), line, exits=params.exits, detach=params.detach, kind=kind)
+        leaves = {params.creates: ...} if params.creates else {params.removes: None} if params.removes else {}
+        yield Change(str(line), line, exits=params.exits, detach=params.detach, kind=kind, leaves=leaves)
     return None
 
 

@@ -25,11 +25,14 @@ def directory(params: Params) -> Plan:
         yield Failed(f"{params.path} is a {stat['kind']}; expected a directory or nothing there")
     if params.state == "absent":
         if stat:
-            yield Change(f"remove {params.path}", Command(("rmdir", "--", params.path), become="always"))
+            remove = Command(("rmdir", "--", params.path), become="always")
+            yield Change(f"remove {params.path}", remove, leaves={params.path: None})
     elif stat:
         place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
         yield from use("attributes", found=stat, **place)
     else:
         options = ("-m", params.mode, "-o", params.owner, "-g", params.group)
         make = Command(("install", "-d", *options, "--", params.path), become="always")
-        yield Change(f"{params.path} mode {params.mode} owner {params.owner}:{params.group}", make)
+        place = {"mode": params.mode, "owner": params.owner, "group": params.group}
+        leaves = {params.path: {"kind": "directory", "content": "", **place}}
+        yield Change(f"{params.path} mode {params.mode} owner {params.owner}:{params.group}", make, leaves=leaves)

@@ -60,14 +60,18 @@ def file(params: Params) -> Plan:
         yield Failed(f"{params.path} is a {kind}; expected a file or nothing there")
     elif params.state == "absent":
         if stat:
-            yield Change(f"remove {params.path}", Command(("rm", "-f", "--", params.path), become="always"), before=old)
+            remove = Command(("rm", "-f", "--", params.path), become="always")
+            yield Change(f"remove {params.path}", remove, before=old, leaves={params.path: None})
     elif content is None and not stat:
         yield Later(f"{params.path} does not exist, and no content is set for it")
     elif content is not None and (content != old or kind != "file"):
         yield _writing(params, content, old, new=not stat)
     else:
-        place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
-        yield from use("attributes", found=stat, **place)
+        yield from use("attributes", found=stat, path=params.path, **_place(params))
+
+
+def _place(params: Params) -> dict[str, str]:
+    return {"mode": params.mode, "owner": params.owner, "group": params.group}
 
 
 def _writing(params: Params, content: str, old: str, *, new: bool) -> Change:
@@ -78,4 +82,5 @@ def _writing(params: Params, content: str, old: str, *, new: bool) -> Change:
         Command(words, timeout_seconds=60, become="always", stdin=content),
         before=Secret(old) if params.secret else old,
         after=params.secret or params.content or "",
+        leaves={params.path: {"kind": "file", "content": content, **_place(params)}},
     )

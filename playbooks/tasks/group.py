@@ -31,9 +31,12 @@ def group(params: Params) -> Plan:
     fields = yield from use("getent", database="group", name=params.name)
     if params.state == "absent":
         if fields:
-            yield Change(f"remove the group {params.name}", Command(("groupdel", params.name), become="always"))
+            remove = Command(("groupdel", params.name), become="always")
+            yield Change(f"remove the group {params.name}", remove, leaves={f"group {params.name}": None})
     elif not fields:
         options = (("-r",) if params.system else ()) + (("-g", str(params.gid)) if params.gid is not None else ())
-        yield Change(f"add the group {params.name}", Command(("groupadd", *options, params.name), become="always"))
+        fields = [params.name, "x", "?" if params.gid is None else str(params.gid), ""]
+        add = Command(("groupadd", *options, params.name), become="always")
+        yield Change(f"add the group {params.name}", add, leaves={f"group {params.name}": fields})
     elif params.gid is not None and fields[2] != str(params.gid):
         yield Failed(f"group {params.name} has the number {fields[2]}, expected {params.gid}")

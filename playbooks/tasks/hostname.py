@@ -31,4 +31,7 @@ def hostname(params: Params, node: Machine) -> Plan:
         yield from use("file", path=_FILE, content=f"{name}\n")
     if seen.get(_NOW, "").strip() != name:
         setting = Command(("sysctl", "-w", f"kernel.hostname={name}"), become="always")
-        yield Change(f"set the host name to {name}", setting, before=seen.get(_NOW, ""), after=f"{name}\n")
+        leaves = {_NOW: {"kind": "file", "content": f"{name}\n"}}
+        yield Change(
+            f"set the host name to {name}", setting, before=seen.get(_NOW, ""), after=f"{name}\n", leaves=leaves
+        )

@@ -76,7 +76,8 @@ def _loading(params: Params, *, loaded: bool) -> Plan:
     if module.exit != 0:
         yield Later(f"the running kernel has no module {name}; its package may not be installed yet")
     else:
-        yield Change(f"load {name}", Command(("modprobe", name), timeout_seconds=120, become="always"))
+        leaves = {f"/sys/module/{name}": {"kind": "directory", "content": ""}}
+        yield Change(f"load {name}", Command(("modprobe", name), timeout_seconds=120, become="always"), leaves=leaves)
 
 
 def _differs(options: Mapping[str, str], place: str, seen: Mapping[str, str]) -> bool:

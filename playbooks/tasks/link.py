@@ -32,7 +32,10 @@ def link(params: Params) -> Plan:
     target = stat["content"].removesuffix("\n") if stat else ""
     if params.state == "absent":
         if stat:
-            yield Change(f"remove {params.path}", Command(("rm", "--", params.path), become="always"), before=target)
+            remove = Command(("rm", "--", params.path), become="always")
+            yield Change(f"remove {params.path}", remove, before=target, leaves={params.path: None})
     elif target != params.target:
         make = Command(("ln", "-sfnT", "--", params.target, params.path), become="always")
-        yield Change(f"link {params.path} to {params.target}", make, before=target, after=params.target)
+        owner = {"mode": "777", "owner": "root", "group": "root"}
+        leaves = {params.path: {"kind": "symbolic link", "content": f"{params.target}\n", **owner}}
+        yield Change(f"link {params.path} to {params.target}", make, before=target, after=params.target, leaves=leaves)

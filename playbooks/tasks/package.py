@@ -1,7 +1,7 @@
 """Packages of the distribution, optionally at exact versions."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -174,7 +174,18 @@ def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...
     else:
         command = Command((*tool.program, *tool.sure, *tail), timeout_seconds=_HOUR_SECONDS, become="always")
         before, after = _difference(tool, output)
-        yield Change(f"{verb} {', '.join(words)}", command, before=before, after=after, detach=params.detach)
+        leaves = _left(params, tool, wrong, output)
+        yield Change(
+            f"{verb} {', '.join(words)}", command, before=before, after=after, detach=params.detach, leaves=leaves
+        )
+
+
+def _left(params: Params, tool: _Tool, wrong: Iterable[str], output: str) -> dict[str, dict[str, str] | None]:
+    """Return the packages after the transaction, as far as the rehearsal tells."""
+    gone = {f"package {m[1]}": None for m in tool.removing.finditer(output)}
+    new = {f"package {m[1]}": {"version": m[3]} for m in tool.renewing.finditer(output)}
+    asked = {f"package {name}": {"version": params.versions.get(name, "")} for name in wrong}
+    return {**(asked if params.state == "present" else dict.fromkeys(asked)), **new, **gone}
 
 
 def _complaint(tried: Completed) -> str:

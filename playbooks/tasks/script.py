@@ -48,4 +48,5 @@ def script(params: Params) -> Plan:
     guard = params.unless or ("test", "-e", params.creates)
     answer = yield Command(guard, timeout_seconds=60, become=params.become if params.unless else "if-refused")
     if answer.exit != 0:
-        yield Change(f"run {params.src.name}", line, after=text, exits=params.exits)
+        leaves = {params.creates: ...} if params.creates else {}
+        yield Change(f"run {params.src.name}", line, after=text, exits=params.exits, leaves=leaves)

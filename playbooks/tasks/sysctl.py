@@ -34,4 +34,5 @@ def sysctl(params: Params) -> Plan:
         yield Later(f"the running kernel has no {params.key}; its module may not be loaded yet")
     elif now.split() != params.value.split():
         setting = Command(("sysctl", "-w", f"{params.key}={params.value}"), become="always")
-        yield Change(f"{params.key} = {params.value} (was {' '.join(now.split())})", setting)
+        leaves = {place: {"kind": "file", "content": f"{params.value}\n"}}
+        yield Change(f"{params.key} = {params.value} (was {' '.join(now.split())})", setting, leaves=leaves)

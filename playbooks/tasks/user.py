@@ -40,9 +40,12 @@ def user(params: Params) -> Plan:
     fields = yield from use("getent", database="passwd", name=params.name)
     if params.state == "absent":
         if fields:
-            yield Change(f"remove the user {params.name}", Command(("userdel", params.name), become="always"))
+            remove = Command(("userdel", params.name), become="always")
+            yield Change(f"remove the user {params.name}", remove, leaves={f"passwd {params.name}": None})
     elif not fields:
-        yield Change(f"add the user {params.name}", _add(params))
+        uid, home = "?" if params.uid is None else str(params.uid), params.home or f"/home/{params.name}"
+        added = [params.name, "x", uid, "?", "", home, params.shell or "?"]
+        yield Change(f"add the user {params.name}", _add(params), leaves={f"passwd {params.name}": added})
     else:
         yield from _modify(params, uid=fields[2], home=fields[5], shell=fields[6])
 
@@ -72,6 +75,5 @@ def _modify(params: Params, uid: str, home: str, shell: str) -> Plan:
     }
     words = [word for option, value in wrong.items() if value for word in (option, value)]
     if words:
-        yield Change(
-            f"user {params.name}: {' '.join(words)}", Command(("usermod", *words, params.name), become="always")
-        )
+        modify = Command(("usermod", *words, params.name), become="always")
+        yield Change(f"user {params.name}: {' '.join(words)}", modify, leaves={f"passwd {params.name}": ...})

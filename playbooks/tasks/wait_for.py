@@ -61,4 +61,5 @@ def wait_for(params: Params) -> Plan:
         words = ("sh", "-c", script, "sh", str(params.seconds), *params.question)
         thing = f"port {params.port}" if params.port else params.path or str(Command(params.words))
         waiting = Command(words, timeout_seconds=params.seconds + 60, become=params.become)
-        yield Change(f"wait until {thing} is {params.state}, for at most {params.seconds} s", waiting)
+        leaves = {params.path: ... if present else None} if params.path else {}
+        yield Change(f"wait until {thing} is {params.state}, for at most {params.seconds} s", waiting, leaves=leaves)

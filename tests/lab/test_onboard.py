@@ -152,6 +152,19 @@ def test_who_is_sick_or_another_machine_takes_no_jobs(admitted, plant, lab):
     assert present(gpuops)["gpu01"] == "provisioned"
 
 
+def test_an_admitted_host_that_loses_a_card_is_closed_with_the_words_of_validate(admitted, plant, lab):
+    gpuops = admitted
+    plant("gpu01:gpu2:lost")
+    told = in_one_line(onboard(gpuops, "gpu01", "gpu02", code=1))
+    assert "gpu01 facts stopped: gpu-lost: " in told, told
+    assert "gpu02 second-pass passed" in told
+    assert present(gpuops) == {"gpu01": "drained", "gpu02": "admitted"}
+    gpuops("admit", "gpu01", code=1)
+    cluster.clear(lab.folder, [])
+    gpuops("admit", "gpu01")
+    assert present(gpuops)["gpu01"] == "admitted"
+
+
 def test_two_at_once_do_not_decide_about_one_host(gpuops):
     words = [sys.executable, "-m", "gpuops", "onboard", "gpu01", "--playbook", "p.yml", "--burn-in", "60s",
              "--engine", "nccl-tests"]  # fmt: skip

@@ -99,7 +99,7 @@ class NodeLifecycle:
             change = _demoted(node, fingerprint, before)
             held = self._held(node) if state_of(before) == "admitted" else ""
             if held:
-                raise _HeldError(node, held, change.why)
+                raise _HeldError(node, held, f"it is {change.why}")
             return change
 
         return decide
@@ -117,6 +117,27 @@ class NodeLifecycle:
             return Objection(f"{event.why}; it could not be drained: {complaint}", do)
         self._demotions[host.name] = Objection(event.why, do)
         return self._demotions[host.name]
+
+    def close(self, host: Host, gate: str, objection: Objection) -> Objection:
+        """Drain an admitted node that fails checks at ``gate``, unless a cap holds; return the objection to it."""
+        why = f"stopped at {gate}: {objection.why}"
+
+        def decide(before: HostEvent | None) -> StateChange:
+            held = self._held(host.name) if state_of(before) == "admitted" else ""
+            if held:
+                raise _HeldError(host.name, held, f"it fails {objection.why}")
+            return replace(transition(before, "drained", why, cause="stopped"), checks=_closing(objection, gate))
+
+        try:
+            self.store.record_transition(host.name, self.run, decide)
+        except _HeldError as held:
+            self.held.add(host.name)
+            return Objection(str(held), held.do, "incomplete")
+        complaint = self.scheduler.drain([host], "drained", f"{gate}: {objection.why}").get(host.name, "")
+        if complaint:
+            objection = replace(objection, why=f"{objection.why}; it could not be drained: {complaint}")
+        self._demotions[host.name] = objection
+        return objection
 
     def missing_proofs(self, host: Host) -> str:
         """Return the proofs that a node lacks for admission, as a sentence; an empty string if none is missing."""
@@ -162,8 +183,8 @@ class NodeLifecycle:
     def _stop(self, host: Host, gate: Gate, objection: Objection) -> None:
         state = state_of(self.store.latest(host.name))
         if self._demotions.get(host.name) is not objection:
-            checks = tuple(ClosingCheck(name, objection.level, gate.name) for name in objection.checks)
-            self._record_reason(host, f"stopped at {gate.name}: {objection.why}", "stopped", checks)
+            why = f"stopped at {gate.name}: {objection.why}"
+            self._record_reason(host, why, "stopped", _closing(objection, gate.name))
         self.stopped[host.name] = (gate, objection)
         self.on_result(host.name, gate, "stopped", f"stopped: {format_objection(objection)}")
         if state != "admitted":
@@ -185,11 +206,16 @@ class NodeLifecycle:
 
 
 class _HeldError(GpuopsError):
-    """A cap that keeps a node admitted which gpuops would drain because of ``why``."""
+    """A cap that keeps a node admitted which gpuops would drain; ``why`` is a clause about it."""
 
     def __init__(self, node: str, held: str, why: str) -> None:
-        super().__init__(f"{held}; it stays admitted though it is {why}")
+        super().__init__(f"{held}; it stays admitted though {why}")
         self.do = f"find out why so many changed; to drain it: {propose('drain', node, '--reason', 'WHY', '--force')}"
+
+
+def _closing(objection: Objection, gate: str) -> tuple[ClosingCheck, ...]:
+    """Return the checks because of which ``objection`` closes a node at ``gate``."""
+    return tuple(ClosingCheck(name, objection.level, gate) for name in objection.checks)
 
 
 def _demoted(node: str, fingerprint: Fingerprint, before: HostEvent | None) -> StateChange:

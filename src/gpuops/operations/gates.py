@@ -19,6 +19,7 @@ from gpuops.judging import Level, Verdict, choose, probes_of, waive
 from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
 from gpuops.lifecycle.gates import PAIR
 from gpuops.lifecycle.life import Attempt, NodeLifecycle
+from gpuops.lifecycle.states import state_of
 from gpuops.operations import burn_in, measure
 from gpuops.operations.health import profiles_of, quick_probes, unhealthy, without_gpus
 from gpuops.operations.provision import carry_out, plan
@@ -85,8 +86,9 @@ class Gates:
         return {name: attempt for name, attempt in attempts.items() if name not in self.request.without}
 
     def facts(self, hosts: Sequence[Host]) -> Objections:
-        """Check that hosts answer, demote those that are not the admitted machine, and keep jobs from starting."""
-        objections = self._compare_fingerprints(hosts)
+        """Check that hosts answer, close admitted ones that are ill or another machine, and keep jobs from starting."""
+        objections = self._ill_though_admitted(hosts)
+        objections |= self._compare_fingerprints([host for host in hosts if host.name not in objections])
         return {**objections, **self.life.drain([h for h in hosts if h.name not in objections], "onboarding")}
 
     def preflight(self, hosts: Sequence[Host]) -> Objections:
@@ -173,6 +175,19 @@ class Gates:
         unproved = {node: self.life.unproved(node) for node in gathered.values}
         not_shown = not_passing_now(work, gathered.values, unproved)
         return {**not_shown, **{node: _untested(each) for node, each in excluded.items()}}
+
+    def _ill_though_admitted(self, hosts: Sequence[Host]) -> dict[str, Objection]:
+        """Close admitted nodes that fail a quick check; return the objections to them."""
+        events = self.life.store.latest_by_node()
+        admitted = [host for host in hosts if state_of(events.get(host.name)) == "admitted"]
+        if not admitted:
+            return {}
+        work = self._of(admitted)
+        gathered = work.nodes.gather(quick_probes(work.catalogue), "checking admitted nodes")
+        gathered.raise_if_interrupted()
+        judged = self._judged("facts", work, gathered.values, "quick")
+        failed = [host for host in admitted if host.name in judged and judged[host.name].severity == "failed"]
+        return {host.name: self.life.close(host, "facts", judged[host.name]) for host in failed}
 
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
         """Object to nodes that do not have their profile's number of GPUs; lspci counts them even without a driver."""

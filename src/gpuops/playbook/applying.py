@@ -1,9 +1,9 @@
-"""Runs one step on one node: detect, plan, change, detect again. Check mode omits the change."""
+"""One attempt at a step on one node: detect, plan, change, detect again. Check mode omits the change."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -20,13 +20,14 @@ from gpuops.errors import (
     OutputError,
 )
 from gpuops.playbook import rebooting, systemd_unit
-from gpuops.playbook.binding import BoundStep, Turn
+from gpuops.playbook.binding import Turn
 from gpuops.playbook.condition import FACTS, Condition
 from gpuops.playbook.journal import Journal, JournaledChange, change_key
 from gpuops.playbook.node_session import NodeSession
+from gpuops.playbook.overlay import DependsError
 from gpuops.playbook.planning import Planned, plan
 from gpuops.playbook.play import Step
-from gpuops.playbook.result import Status, StepResult, sum_up
+from gpuops.playbook.result import Status, StepResult
 from gpuops.playbook.task import Change, Later, NeedsOperator
 from gpuops.probes import every_probe
 from gpuops.shell import Completed
@@ -42,76 +43,18 @@ End = tuple[Status, str]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def run_step(
-    bound: BoundStep, session: NodeSession, *, handler: bool = False, reboots_next: bool = False, doubt: str = ""
-) -> StepResult:
-    """Bring the node to the step's desired state, or in check mode return what would change.
-
-    ``reboots_next``: the node is about to reboot, so nothing is restarted before that. ``doubt``: why it is unknown
-    whether the step is due. An `OutputError` (the journal cannot be written) is raised; all other errors are in the
-    result.
-    """
-    began = session.clock()
-    try:
-        turns = (_UNDECIDED,) if doubt else bound.turns(_data(bound, session))
-        results = list(_take(turns, bound, session, reboots_next=reboots_next, doubt=doubt))
-        result = sum_up(results, [turn.item for turn in turns]) if bound.step.loop else results[0]
-    except NodeError as error:
-        result = _untried(bound, session, status_of(error), error.what, error)
-    except DocumentError as error:
-        result = _untried(bound, session, "later" if session.would_change else "failed", str(error))
-    result = replace(result, seconds=session.clock() - began, handler=handler)
-    _remember(session, bound, result)
-    return result
-
-
-def _take(
-    turns: Sequence[Turn], bound: BoundStep, session: NodeSession, *, reboots_next: bool, doubt: str
-) -> Iterator[StepResult]:
-    """Yield the result for each item, up to the first that fails."""
-    for number, turn in enumerate(turns, start=1):
-        key = f"{bound.step.id}[{number}]" if bound.step.loop else bound.step.id
-        made = any(made.step == key and made.succeeded for made in session.made)
-        work = _Attempts(bound.step, turn, key, reboots_next=reboots_next, doubt=doubt, was_made_before=made)
-        result = _turn_result(work, session)
-        yield result
-        if result.out:
-            return
-
-
-def _turn_result(work: _Attempts, session: NodeSession) -> StepResult:
-    """Try until it is done, or as often as the step says."""
-    step = work.step
-    tries = 1 + (step.retries if session.journal else 0)
-    attempt = 0
-    while True:
-        attempt += 1
-        session.ends = session.clock() + step.timeout_seconds if step.timeout_seconds else float("inf")
-        result = _Attempt(work, session).result()
-        session.ends = float("inf")
-        if not result.out or result.status in ("needs_operator", "interrupted") or attempt == tries:
-            break
-        session.sleep(step.delay_seconds)
-    return replace(result, attempts=attempt, ignored=result.status == "failed" and step.ignore_errors)
-
-
-def _data(bound: BoundStep, session: NodeSession) -> dict[str, Any]:
-    """Return what was registered, and the facts that the step's parameters name."""
-    return {**session.registered, FACTS: _facts(session, bound.facts)} if bound.facts else session.registered
-
-
-def _facts(session: NodeSession, names: Iterable[str]) -> dict[str, Any]:
+def facts_of(session: NodeSession, names: Iterable[str]) -> dict[str, Any]:
+    """Return the facts of the probes ``names``, queried now."""
     probes = [every_probe()[name] for name in sorted(names)]
-    answers = session.ask([probe.question for probe in probes]) if probes else []
+    answers = session.foresee([probe.question for probe in probes]) if probes else []
     return {probe.name: probe.read(answer) for probe, answer in zip(probes, answers, strict=True)}
 
 
-def _untried(
-    bound: BoundStep, session: NodeSession, status: Status, why: str, error: NodeError | None = None
-) -> StepResult:
-    step = bound.step
-    ignored = status == "failed" and step.ignore_errors
-    return StepResult(session.name, step.id, step.name, status, why, error=error, ignored=ignored)
+def doubtful(session: NodeSession, why: str, params: object = "") -> End:
+    """Return how a step ended that cannot be done now: in check mode, an earlier change may be what is missing."""
+    if not session.overlay:
+        return "failed", why
+    return "later", f"{why}; {session.overlay.suspects(f'{why} {params}')}"
 
 
 def status_of(error: NodeError) -> Status:
@@ -119,17 +62,8 @@ def status_of(error: NodeError) -> Status:
     return "unreachable" if isinstance(error, _UNREACHED) else "failed"
 
 
-def _remember(session: NodeSession, bound: BoundStep, result: StepResult) -> None:
-    """Keep the values that later steps query; a handler that ran may be notified and run again."""
-    if bound.step.register:
-        session.registered[bound.step.register] = result.registered
-    session.would_change |= result.status in ("would_change", "later")
-    if result.handler and not result.out:
-        session.made = [made for made in session.made if made.step_id != bound.step.id]
-
-
 @dataclass(frozen=True)
-class _Attempts:
+class Work:
     """What every attempt at a step, or at one item of its loop, has in common; ``key`` names it in the journal.
 
     ``was_made_before``: this run made a change for it before it was interrupted.
@@ -143,13 +77,10 @@ class _Attempts:
     was_made_before: bool
 
 
-_UNDECIDED = Turn(None, {})
+class Attempt:
+    """One attempt at a step, or at one item of its loop."""
 
-
-class _Attempt:
-    """One attempt."""
-
-    def __init__(self, work: _Attempts, session: NodeSession) -> None:
+    def __init__(self, work: Work, session: NodeSession) -> None:
         self._step = work.step
         self._turn = work.turn
         self._key = work.key
@@ -179,6 +110,8 @@ class _Attempt:
             return self._skipped() or self._judged(*self._outcome())
         except OutputError:
             raise
+        except DependsError as error:
+            return "later", str(error)
         except NodeError as error:
             self._error = error
             return status_of(error), error.what
@@ -192,8 +125,8 @@ class _Attempt:
         try:
             false = self._first_false(self._step.when)
         except DocumentError as error:
-            if self._session.would_change:
-                return "later", str(error)
+            if self._session.overlay:
+                return doubtful(self._session, str(error))
             raise
         return ("skipped", f"not: {false.text}") if false else None
 
@@ -206,10 +139,10 @@ class _Attempt:
         try:
             if any(self._first_false([condition], own) is None for condition in step.failed_when):
                 why = f"failed_when: {' and '.join(condition.text for condition in step.failed_when)}"
-                return ("later" if self._session.would_change else "failed"), why
+                return doubtful(self._session, why)
             false = self._first_false(step.until, own)
             is_change = not step.changed_when or self._first_false(step.changed_when, own) is None
-        except DocumentError as error:
+        except (DependsError, DocumentError) as error:
             if not self._session.journal:
                 return status if status == "would_change" else "later", str(error)
             if self._was_made_before and not self._applied:  # its output went with the run that was interrupted
@@ -221,7 +154,7 @@ class _Attempt:
 
     def _first_false(self, conditions: Iterable[Condition], own: Mapping[str, Any] = NOTHING) -> Condition | None:
         conditions = tuple(conditions)
-        facts = _facts(self._session, {name for condition in conditions for name in condition.facts})
+        facts = facts_of(self._session, {name for condition in conditions for name in condition.facts})
         scope = {**self._turn.scope, **self._session.registered, **own, FACTS: facts}
         return next((condition for condition in conditions if not condition.holds(scope)), None)
 
@@ -230,9 +163,11 @@ class _Attempt:
             self._collect_unfinished(self._session.journal)
         for _ in range(MOST_PHASES):
             session = self._session
+            overlay = None if session.journal else session.overlay
             self._planned = plan(
-                self._step.task, self._turn.params, session.machine, session.ask, session.library, session.environment
-            )
+                self._step.task, self._turn.params, session.machine, session.ask, session.library, session.environment,
+                overlay,
+            )  # fmt: skip
             todo = [change for change in self._planned.changes if not self._is_past(change)]
             end = self._stopped() or (self._apply(todo, session.journal) if session.journal else self._check(todo))
             if end:
@@ -247,7 +182,7 @@ class _Attempt:
         if isinstance(stop, NeedsOperator):
             return "needs_operator", stop.what
         # in check mode, only an earlier change that was not made may be missing
-        return ("later" if self._session.would_change else "failed"), stop.why
+        return doubtful(self._session, stop.why, self._turn.params)
 
     def _is_past(self, change: Change) -> bool:
         """Return True if the action was done in this run, or if the coming reboot makes the restart pointless."""
@@ -270,7 +205,7 @@ class _Attempt:
             return "would_change", ""
         why = "; ".join(later.why for later in self._planned.later)
         if why:
-            return ("later" if calls or self._session.would_change else "failed"), why
+            return ("later", why) if calls or self._planned.depends else doubtful(self._session, why, self._turn.params)
         return "ok", ""
 
     def _apply(self, todo: list[Change], journal: Journal) -> End | None:

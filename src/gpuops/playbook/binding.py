@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +19,7 @@ from gpuops.playbook.parameters import NO_ENVIRONMENT, as_node, check_names, rea
 from gpuops.playbook.play import Play, Step
 from gpuops.playbook.result import REGISTERED
 from gpuops.playbook.step_keys import ITEM
-from gpuops.playbook.task import AllVariables, Machine
+from gpuops.playbook.task import Machine
 from gpuops.playbook.variables import Variables, own_variables, require
 from gpuops.probes import every_probe
 
@@ -163,7 +162,7 @@ class _Binder:
     def _turn(self, step: Step, variables: Variables, *, shared: bool) -> Turn:
         """Return the turn; parameters that are the same for all hosts are read once."""
         scope = variables.plain(_names(step.conditions) - self._registered)
-        if not shared or _takes_all(step) or variables.has_lookups(step.raw_params):
+        if not shared or step.takes_all_variables or variables.has_lookups(step.raw_params):
             return Turn(self._params(step, variables), scope)
         if step.id not in self._shared:
             self._shared[step.id] = self._params(step, variables)
@@ -178,11 +177,6 @@ class _Binder:
 
 def _names(conditions: Iterable[Condition]) -> set[str]:
     return {name for condition in conditions for name in condition.names}
-
-
-def _takes_all(step: Step) -> bool:
-    """Return True if the task has a parameter that holds all variables of the node."""
-    return AllVariables in typing.get_type_hints(step.task.params, include_extras=True).values()
 
 
 def _as_root(step: Step, params: YamlNode) -> YamlNode:

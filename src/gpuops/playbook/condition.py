@@ -18,6 +18,7 @@ from typing import Any
 
 from gpuops.document import Where, YamlNode
 from gpuops.errors import DocumentError, did_you_mean
+from gpuops.playbook.overlay import DependsError, NotYet
 from gpuops.probing import Unknown
 
 FACTS = "facts"
@@ -212,6 +213,8 @@ def _item(tree: Any, scope: Mapping[str, object]) -> Any:
 
 
 def _require_known(value: Any) -> Any:
+    if isinstance(value, NotYet):
+        raise DependsError(value.why)
     if isinstance(value, Unknown):
         raise LookupError(value.why)  # noqa: TRY004 - it could not be read
     return value

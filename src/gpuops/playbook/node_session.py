@@ -13,6 +13,7 @@ from invoke.exceptions import Failure
 from gpuops.errors import NodeError
 from gpuops.inventory import Host
 from gpuops.playbook.journal import Journal, JournaledChange
+from gpuops.playbook.overlay import Overlay
 from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.shell import Command, Completed, Files, Question, read_files
 from gpuops.transport import Transport
@@ -34,10 +35,10 @@ class NodeSession:
 
     ``busy`` returns who uses the node, or an empty string; it is called once, before the first change. ``lock`` takes
     the node's lock again after a reboot removed it. ``made`` are the changes that this run began here, including those
-    before it was resumed, and ``reboots`` counts its reboots of the node. ``would_change``: check mode has planned a
-    change. ``detaches``: long steps can run as units of its systemd; None until that is known. ``earlier_ended``: no
-    change of an earlier run is still active. ``stopping``: no new change is started; ``at_work`` is held while a step
-    runs. ``on_activity`` is called with what the node does. ``!env NAME`` refers to a variable of ``environment``.
+    before it was resumed, and ``reboots`` counts its reboots of the node. ``overlay``: what check mode planned.
+    ``detaches``: long steps can run as units of its systemd; None until that is known. ``earlier_ended``: no change of
+    an earlier run is still active. ``stopping``: no new change is started; ``at_work`` is held while a step runs.
+    ``on_activity`` is called with what the node does. ``!env NAME`` refers to a variable of ``environment``.
     """
 
     host: Host
@@ -53,7 +54,7 @@ class NodeSession:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     registered: dict[str, Any] = field(default_factory=dict)
-    would_change: bool = False
+    overlay: Overlay = field(default_factory=Overlay)
     reboots: int = 0
     detaches: bool | None = None
     earlier_ended: bool = False
@@ -71,6 +72,10 @@ class NodeSession:
     def ask(self, questions: Sequence[Question]) -> list[Completed]:
         """Ask the node, within the time that the step has left."""
         return self.transport().batch([self._within(question) for question in questions])
+
+    def foresee(self, questions: Sequence[Question]) -> list[Completed]:
+        """Return the answers of the node after what check mode has planned; raise `DependsError` if unknown."""
+        return self.overlay.answer(questions, self.ask) if self.overlay else self.ask(questions)
 
     def do(self, command: Command) -> Completed:
         """Change the node."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from gpuops.document import Where, YamlNode
 from gpuops.inventory import Host
 from gpuops.playbook.condition import Condition
-from gpuops.playbook.task import Task
+from gpuops.playbook.task import AllVariables, Task
 
 RACK = "rack"
 
@@ -54,9 +56,20 @@ class Step:
         return (*self.when, *self.judging)
 
     @property
+    def takes_all_variables(self) -> bool:
+        """True if the task has a parameter that holds all variables of the node."""
+        return _takes_all_variables(self.task.params)
+
+    @property
     def judging(self) -> tuple[Condition, ...]:
         """The conditions on its own result."""
         return (*self.until, *self.changed_when, *self.failed_when)
+
+
+@functools.lru_cache
+def _takes_all_variables(params: Any) -> bool:
+    hints = typing.get_type_hints(params, include_extras=True) if isinstance(params, type) else {}
+    return AllVariables in hints.values()
 
 
 @dataclass(frozen=True)

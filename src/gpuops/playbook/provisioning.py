@@ -104,6 +104,8 @@ def assign(
 
 def _check_extra(extra: Mapping[str, YamlNode], playbook: Playbook) -> None:
     variables = {name for play in playbook.plays for name in _variables(play)}
+    if any(step.takes_all_variables for play in playbook.plays for step in play.every_step):
+        return  # a template may use any name
     for name in extra:
         if name not in variables:
             hint = did_you_mean(name, variables) or f"; it uses: {', '.join(sorted(variables)) or 'none'}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gpuops.errors import NodeError
+from gpuops.playbook.overlay import NotYet
 from gpuops.playbook.task import Change
-from gpuops.probing import Unknown
 
 Status = Literal[
     "ok", "changed", "would_change", "later", "failed", "skipped", "unreachable", "needs_operator", "interrupted"
@@ -51,7 +51,7 @@ class StepResult:
     @property
     def registered(self) -> dict[str, Any]:
         """The values that ``register`` keeps, for conditions; what only an earlier change decides is unknown."""
-        unknown = Unknown(self.why or f'known when "{self.name}" is done')
+        unknown = NotYet(f'depends on step {self.step} "{self.name}"')
         value = unknown if self.value is None and self.status in ("later", "would_change") else self.value
         known: dict[str, Any] = {
             "status": self.status,

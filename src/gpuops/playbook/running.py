@@ -9,13 +9,14 @@ from gpuops.cancellation import CancelToken
 from gpuops.errors import CancelledError, LockedError, NodeError
 from gpuops.fleet import FANOUT, Outcome, each
 from gpuops.inventory import Host
-from gpuops.playbook.applying import run_step, status_of
+from gpuops.playbook.applying import status_of
 from gpuops.playbook.binding import Bound
 from gpuops.playbook.locking import Owner, Takeover, release, take
 from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.play import Flush, Play, Step, batches
 from gpuops.playbook.record import conclude
 from gpuops.playbook.result import StepResult
+from gpuops.playbook.stepping import run_step
 from gpuops.reasons import EXIT_CODES
 
 _WEEK_SECONDS = 7 * 86400.0

@@ -43,6 +43,11 @@ class Change:
     mean success; if it is empty, all are. ``detach`` runs a long command as a unit of the node's systemd, so that it
     outlives a lost connection; on nodes without systemd it runs like any other.
 
+    ``leaves`` is what is there afterwards, for the later steps of check mode: ``/path`` as the task stat returns it
+    (without ``content``, that stays), ``passwd NAME`` and ``group NAME`` (fields, those unknown as ?), ``unit NAME``
+    (properties) or ``package NAME`` (``version``). None is gone, and ``...`` is there, but it is not known how. A
+    change that does not say it is assumed to touch the paths in its command.
+
     ``kind`` decides what happens if it is planned again. A ``state`` that is planned again after it was applied did not
     take effect. The others run once, and only their exit status is known: a ``restart`` may be repeated, and a pending
     reboot makes it pointless; a ``rebuild`` (of an initramfs) may be repeated; an ``act`` is never repeated if it is
@@ -58,6 +63,7 @@ class Change:
     reboot: str = ""
     kind: Kind = "state"
     call: Callable[[Any], object] | None = None
+    leaves: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise `InputError` unless there is one action; a detached one must run as root without input."""

@@ -17,6 +17,7 @@ from gpuops.errors import did_you_mean
 from gpuops.inventory import Host
 from gpuops.inventory.values import opaque
 from gpuops.playbook.expression import Expression, Path, UndefinedError, member, pieces
+from gpuops.playbook.overlay import DependsError, NotYet
 from gpuops.playbook.parameters import as_node
 from gpuops.probing import Unknown
 
@@ -173,6 +174,8 @@ class Variables:
             except UndefinedError as error:
                 raise UndefinedError(f"{at} has {error}") from error
             at = f"{at}.{name}"
+        if isinstance(value, NotYet):
+            raise DependsError(value.why)
         if isinstance(value, Unknown):
             raise node.fail(f"{at}: {value.why}")
         return _sealed(as_node(value, node.where))

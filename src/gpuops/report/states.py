@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 
 from gpuops.lifecycle.life import format_objection
-from gpuops.report.page import Page, clean
+from gpuops.report.page import Page, clean, fold
 from gpuops.results.life import History, Transition
 from gpuops.store import HostEvent
 
@@ -39,14 +39,17 @@ def transition_lines(result: Transition) -> Iterator[str]:
 
 
 def transition_complaints(result: Transition) -> Iterator[str]:
-    """Yield what prevents the transition of each other host, and what to do about it."""
-    for host, excluded in result.excluded.items():
-        yield f"{host}: {excluded.why}"
-    for host, objection in result.objections.items():
-        yield f"{host}: {format_objection(objection)}"
-    for host, why in result.busy.items():
-        if host not in result.objections:
-            yield f"{host}: {why}"
+    """Yield what prevents the transition of the other hosts, those with the same words together, and what to do."""
+    complaints = [
+        *((host, excluded.why) for host, excluded in result.excluded.items()),
+        *((host, format_objection(objection)) for host, objection in result.objections.items()),
+        *((host, why) for host, why in result.busy.items() if host not in result.objections),
+    ]
+    hosts_by_words: dict[str, list[str]] = {}
+    for host, words in complaints:
+        hosts_by_words.setdefault(words, []).append(host)
+    for words, hosts in hosts_by_words.items():
+        yield f"{fold(hosts)}: {words}"
 
 
 def _local_time(at: dt.datetime) -> str:

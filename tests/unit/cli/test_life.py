@@ -17,6 +17,9 @@ from gpuops.errors import CancelledError, ConnectError, GpuopsError
 from gpuops.events import Activity
 from gpuops.lifecycle.gates import GATES
 from gpuops.lifecycle.scheduler import ProjectScheduler
+from gpuops.reasons import Objection
+from gpuops.report.states import transition_complaints
+from gpuops.results.life import Transition
 from gpuops.store import StateChange, Store
 
 HERE = socket.gethostname()
@@ -196,6 +199,15 @@ def test_another_thread_may_cancel_a_wait_for_jobs(project):
         cluster.drain(reason="x", wait=600)
     assert stop.value.partial.events[HERE].state == "drained"
     assert stop.value.partial.interrupted
+
+
+def test_the_same_words_about_several_hosts_are_told_once():
+    unscheduled = Objection("recorded only", "name a scheduler", "incomplete")
+    result = Transition({}, dict.fromkeys(("gpu01", "gpu02", "gpu03"), unscheduled), busy={"gpu07": "draining"})
+    assert list(transition_complaints(result)) == [
+        "gpu[01-03]: recorded only; to do: name a scheduler",
+        "gpu07: draining",
+    ]
 
 
 def test_a_drain_that_no_scheduler_carries_out_is_recorded_and_not_called_done(project, gpuops):

@@ -4,7 +4,7 @@ import pytest
 
 from gpuops.errors import DocumentError
 from gpuops.playbook import applying, binding
-from gpuops.playbook.provisioning import StepSelection
+from gpuops.playbook.provisioning import StepSelection, assign
 from gpuops.playbook.templating import fill_template
 from gpuops.probing import Probe
 from gpuops.shell import Files, read_files
@@ -288,6 +288,16 @@ def test_a_template_takes_the_variables_of_the_node_and_values_above_them(world)
     run = world.prepare(text)
     (params,) = [turn.params for turn in run._assignments[0].bound["n1"]["1.1"].turns({})]
     assert fill_template(params.src, params.values) == "n1 80 me\n"
+    world.write("{{ given }}\n", "x.j2")
+    assert assign(
+        run._playbook, lambda _: list(world.hosts.values()), StepSelection(), extra_vars={"given": 1}
+    )  # a name that only the template uses
     world.write("{{ prot }}\n", "x.j2")
     with pytest.raises(DocumentError, match=r"x.j2:1: 'prot' is undefined"):
         world.prepare(text)
+
+
+def test_a_fabric_function_with_any_arguments_is_a_step_too(world, steps):
+    (world.folder / "playbooks" / "tasks" / "anything.py").write_text('def anything(c, **words):\n    c.run("act x")\n')
+    world.library = type(world.library)(world.folder)
+    assert [r.status for r in world.run(steps("anything: {what: x}")).results] == ["changed"]

@@ -24,7 +24,7 @@ def test_check_mode_shows_what_apply_then_does_and_touches_nothing(world, steps)
     checked = world.run(text, check=True)
     assert world.statuses(checked) == [("put", "would_change"), ("both", "would_change"), ("put", "later")]
     assert checked.results[1].later == ("b is not there yet",)
-    assert checked.results[2].why == "c is not there yet"
+    assert checked.results[2].why == 'c is not there yet; depends on step 1.1 "put" or 1.2 "both"'
     assert checked.exit_code(check=True) == 1
     assert (world.node.done, world.node.lock, list(world.folder.glob("runs"))) == ([], "", [])
     applied = world.run(text)
@@ -38,7 +38,10 @@ def test_check_mode_shows_what_apply_then_does_and_touches_nothing(world, steps)
 def test_what_fails_in_check_mode_may_be_mended_by_what_was_not_done_before_it(world, steps):
     text = steps("put: {key: a, value: '1'}", "stop: {failed: not built}")
     checked = world.run(text, check=True)
-    assert [(r.status, r.why) for r in checked.results] == [("would_change", ""), ("later", "not built")]
+    assert [(r.status, r.why) for r in checked.results] == [
+        ("would_change", ""),
+        ("later", 'not built; depends on step 1.1 "put"'),
+    ]
     assert [r.status for r in world.run(text).results] == ["changed", "failed"]
     assert [r.status for r in world.run(text, check=True).results] == ["ok", "failed"]
 
