@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -140,3 +141,8 @@ def test_every_task_is_listed_with_its_options(fab):
     for name in ("sysctl", "package-hold", "greet", "facts.power", "facts.smi"):
         assert f" {name} " in told
     assert "--allow-downgrade[=STRING]" in fab("--help", "package")
+
+
+def test_a_clone_has_the_tasks_without_further_ado():
+    done = subprocess.run([FAB, "--list"], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert " sysctl " in done.stdout, done

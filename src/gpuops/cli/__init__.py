@@ -21,7 +21,7 @@ _SECTIONS = {
     "Launch": ("plan", "place", "render", "launch", "targets"),
     "Change": ("provision", "fix", "playbooks", "journal"),
     "Life": ("onboard", "admit", "drain", "state"),
-    "Set up": ("inventory", "trust", "sudoers", "completion"),
+    "Set up": ("init", "inventory", "trust", "sudoers", "completion"),
     "Develop": ("lab", "parse"),
 }
 

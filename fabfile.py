@@ -1,0 +1,3 @@
+"""The Fabric tasks of gpuops: ``fab --list``."""
+
+from gpuops.fabfile import namespace  # noqa: F401
