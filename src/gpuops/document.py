@@ -195,10 +195,13 @@ def load(path: Path) -> YamlNode:
     return parse(read_text(path), str(path))
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file; accept a byte order mark and CRLF, but not UTF-16 or binary data."""
+def read_text(path: Path, *, keep_mark: bool = False) -> str:
+    """Return the text of a UTF-8 file; accept a byte order mark and CRLF, but not UTF-16 or binary data.
+
+    With ``keep_mark``, the mark stays the first character: other programs may not accept it.
+    """
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        return read_bytes(path).decode("utf-8" if keep_mark else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise DocumentError(Where(str(path), WHOLE), "not UTF-8 text; save it as UTF-8") from error
 

@@ -16,6 +16,7 @@ from typing import Any
 from gpuops.document import parse, parse_json
 from gpuops.errors import DocumentError
 from gpuops.render.line_differences import FileDifference, Line, apart, line_differences, with_sorted
+from gpuops.render.odd_blanks import odd_blanks
 from gpuops.render.options import is_option
 from gpuops.render.rendering import Rendered
 from gpuops.render.script_differences import command_differences, script_differences, word_differences
@@ -23,6 +24,7 @@ from gpuops.render.script_differences import command_differences, script_differe
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _ENCODING = re.compile(r"(?:#.*\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 """See PEP 263."""
+_WORD = re.compile(r"[^ \t\r]+")
 _MISSING = object()
 
 
@@ -32,6 +34,7 @@ def differences(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]
         yield FileDifference(found.path, ": not executable; chmod +x")
     if rendered.text == found.text:
         return
+    yield from odd_blanks(found.path, rendered.text, found.text)
     if "\r" in found.text and "\r" not in rendered.text:
         line = found.text[: found.text.index("\r")].count("\n") + 1
         yield FileDifference(found.path, f":{line}: ends with CR LF; gpuops ends lines with LF alone")
@@ -199,7 +202,7 @@ def _plain(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
 
 def _exact(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare files whose readers take comments for settings."""
-    lines = ([Line(n, line) for n, line in enumerate(file.text.splitlines(), 1)] for file in (rendered, found))
+    lines = ([Line(n, line) for n, line in enumerate(file.text.split("\n"), 1)] for file in (rendered, found))
     yield from line_differences(found.path, *lines, may_add=False)
 
 
@@ -216,8 +219,8 @@ def _machines(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
 
 
 def _text_lines(text: str) -> Iterator[Line]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if words := re.sub(r"(^|\s)#.*", "", line).split():
+    for number, line in enumerate(text.split("\n"), 1):
+        if words := _WORD.findall(re.sub(r"(^|[ \t])#.*", "", line)):
             yield Line(number, " ".join(words))
 
 

@@ -14,7 +14,7 @@ from gpuops.inventory.names import node_set, unfold
 from gpuops.inventory.patterns import split
 from gpuops.render.options import FLUX, KEYED, PBS, SBATCH, Style, is_option, joined
 
-_DIRECTIVE = re.compile(r"(?P<sentinel>#(?:SBATCH|PBS|BSUB)(?=\s)|\W*(?:flux|FLUX):)(?P<options>.*)")
+_DIRECTIVE = re.compile(r"(?P<sentinel>#(?:SBATCH|PBS|BSUB)(?=[ \t\r])|\W*(?:flux|FLUX):)(?P<options>.*)")
 """Slurm and PBS look for their word at the start of a line; for Flux see its RFC 36."""
 _FLUX_WORD = re.compile(r"\W*(?:flux|FLUX):")
 _STYLE_BY_SYSTEM = {"#SBATCH": SBATCH, "#PBS": PBS, "#flux:": FLUX}

@@ -8,10 +8,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_SHEBANG = re.compile(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(\S+)")
+_SHEBANG = re.compile(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(\S+)", re.ASCII)
 _HERE = re.compile(
     r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|\(\(.*?\)\)|<<<"""
-    r"""|<<(?P<dash>-?)[ \t]*(?P<word>(?:\\.|'[^']*'|"[^"]*"|[^\s;&|<>()'"\\])+)"""
+    r"""|<<(?P<dash>-?)[ \t]*(?P<word>(?:\\.|'[^']*'|"[^"]*"|[^\s;&|<>()'"\\])+)""",
+    re.ASCII,
 )
 """The start of a here-document, and what looks like one: in quotes, in arithmetic, and a here-string."""
 
@@ -90,7 +91,7 @@ def _without_comment(line: str, quote: str = "") -> tuple[str, str]:
             quote = "" if char == quote and (before != "\\" or quote == "'") else quote
         elif char in "'\"" and before != "\\":
             quote = char
-        elif char == "#" and before.isspace():
+        elif char == "#" and before in " \t\r\n":
             return line[:at], quote
         before = "x" if before == char == "\\" else char
     return line, quote

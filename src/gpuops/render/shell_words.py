@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from gpuops.render.shell_lines import here_ends
 
 _OPERATOR = re.compile(r"[();<>|&]+")
-_SPACE = re.compile(r"\s+")
-_PLAIN = re.compile(r"[^\s();<>|&'\"\\$`]+")
+_SPACE = re.compile(r"[ \t\r\n]+")
+_PLAIN = re.compile(r"[^ \t\r\n();<>|&'\"\\$`]+")
 _PLAIN_IN_QUOTES = re.compile(r"[^\"\\$`]+")
 _PARAMETER = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])\}")

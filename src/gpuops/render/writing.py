@@ -52,7 +52,7 @@ def _write(file: Rendered, path: Path) -> None:
 def read_existing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
     """Return those of the files that are in ``folder``, as they are there, including manual edits."""
     return [
-        replace(file, text=read_text(path), mode=path.stat().st_mode & 0o777)
+        replace(file, text=read_text(path, keep_mark=True), mode=path.stat().st_mode & 0o777)
         for file, path in zip(files, _inside(folder, files), strict=True)
         if path.is_file()
     ]
