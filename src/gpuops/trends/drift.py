@@ -35,6 +35,8 @@ REFERENCE = 8
 """Earlier runs at the same load from which the own past is learned."""
 RECENT = 5
 """Latest comparable runs that are judged against it."""
+LATEST = 3
+"""Of these, as many have to show the shift: a part that fails soon gets hotter from run to run; a choice."""
 NEEDED_RUNS = REFERENCE + RECENT
 LEAST_PEERS = 4
 """Nodes whose median counts as usual; with fewer one odd node moves it."""
@@ -205,9 +207,9 @@ def _shift(own: Sequence[Deviation], least_deviation: float) -> float | None:
         shifts.append(each.celsius - middle)
         score = max(-LARGEST_SCORE, min(LARGEST_SCORE, shifts[-1] / deviation))
         total = max(0.0, total + score - SLACK)
-    if len(shifts) < 3 or total <= LIMIT:
+    if len(shifts) < LATEST or total <= LIMIT:
         return None
-    shift = median(shifts)
+    shift = median(shifts[-LATEST:])
     return shift if min(shift, shifts[-1], recent[-1].celsius) >= _least_shift(widest) else None
 
 
