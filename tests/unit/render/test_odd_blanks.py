@@ -56,7 +56,7 @@ def test_odd_blanks_in_comments_and_in_what_is_rendered_are_no_alarm():
     assert one("run.sh", run, run.replace(" tr", "\ttr")) == []
     assert one("run.sh", run, run.replace("'a", "'a\u00a0"))[0] == (f":2: has {NAMED}", True)
     assert one("run.sh", run, f"{run}# mine\u2028exit\n")[0][1], "YAML would end the comment there"
-    assert one("run.sh", run, f"{run}echo ü  # grüße\n") == [(":3: echo ü was added", False)]
+    assert one("run.sh", run, f"{run}echo ü  # grüße\n") == [(":3: echo 'ü' was added", False)]
 
 
 def test_words_end_at_the_blanks_of_a_shell_only():
