@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuops.document import parse, parse_json
 from gpuops.errors import DocumentError
+from gpuops.render.kubernetes_values import kubernetes_value
 from gpuops.render.line_differences import FileDifference, Line, apart, line_differences, with_sorted
 from gpuops.render.odd_blanks import odd_blanks
 from gpuops.render.options import is_option
@@ -56,13 +57,17 @@ def _data(rendered: Rendered, found: Rendered) -> Iterator[FileDifference]:
     """Compare JSON or YAML: the order of keys and the spelling of values mean nothing."""
     is_json = found.path.endswith(".json")
     try:
-        wanted, there = (
-            parse_json(file.text) if is_json else parse(file.text, "").plain() for file in (rendered, found)
-        )
+        wanted, there = (parse_json(file.text) if is_json else _yaml(file.text) for file in (rendered, found))
     except (ValueError, DocumentError) as error:
         yield FileDifference(found.path, f": {'not JSON: ' if is_json else ''}{error}")
         return
     yield from _values(found.path, "", wanted, there)
+
+
+def _yaml(text: str) -> Any:
+    """Return the value of a document, as Kubernetes reads it if it is a manifest."""
+    node = parse(text, "")
+    return kubernetes_value(node) if node.entries and "apiVersion" in node.entries else node.plain()
 
 
 def _values(path: str, where: str, wanted: Any, there: Any) -> Iterator[FileDifference]:

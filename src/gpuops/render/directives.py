@@ -63,6 +63,26 @@ def read_directives(text: str) -> Iterator[Directive]:
             yield from _options(number, system, match["options"])
 
 
+def misplaced_directives(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines for which flux refuses a script, each with the reason.
+
+    Flux takes a comment that begins with its word for a directive. All have the sentinel of the first one, and none
+    is behind the first line that does not begin as that sentinel does.
+    """
+    sentinel, last = "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _FLUX_WORD.match(line)
+        if match is None:
+            begins_alike = line.startswith(re.sub(r"\w+:\Z", "", sentinel).rstrip())
+            last = last or (number if sentinel and line.strip() and not begins_alike else 0)
+        elif last:
+            yield number, f"flux refuses the job: orphan directive, since line {last} ends them"
+        elif sentinel and match[0] != sentinel:
+            yield number, f"flux refuses the job: sentinel changed from {sentinel} to {match[0]}"
+        else:
+            sentinel = match[0]
+
+
 def _options(number: int, system: str, text: str) -> Iterator[Directive]:
     """Yield the options of one line; slurm and flux let a comment follow them."""
     style = _style(system)

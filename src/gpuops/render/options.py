@@ -260,10 +260,10 @@ def is_option(word: str) -> bool:
 
 @functools.lru_cache(4096)
 def _split(word: str) -> tuple[str, str | None]:
-    """Return the name of an option, and its value behind ``=``."""
+    """Return the name of an option, and its value behind ``=``; a name with a blank stays one word, in quotes."""
     if word.startswith("'-"):
         plain = "".join(shlex.split(word))
         name, equals, value = plain.partition("=")
-        return name, shlex.quote(value) if equals else None
+        return shlex.quote(name), shlex.quote(value) if equals else None
     name, equals, value = word.partition("=")
     return name, value if equals else None

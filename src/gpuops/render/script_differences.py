@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gpuops.render.directives import Directive, read_directives
+from gpuops.render.directives import Directive, misplaced_directives, read_directives
 from gpuops.render.line_differences import FileDifference, Line, apart, line_differences, short
 from gpuops.render.shell_lines import interpreter
 from gpuops.render.shell_statements import lines_of, lines_of_words
@@ -17,7 +17,10 @@ from gpuops.render.shell_statements import lines_of, lines_of_words
 def script_differences(path: str, wanted: str, there: str) -> Iterator[FileDifference]:
     """Yield what differs between the texts of two scripts."""
     yield from _first_lines(path, wanted.partition("\n")[0], there.partition("\n")[0])
-    yield from _directives(path, read_directives(wanted), read_directives(there))
+    directives = [*read_directives(wanted)]
+    if any(each.system == "#flux:" for each in directives):  # other readers take its lines for comments
+        yield from (FileDifference(path, f":{number}: {why}") for number, why in misplaced_directives(there))
+    yield from _directives(path, directives, read_directives(there))
     yield from line_differences(path, *lines_of(wanted, there))
 
 
