@@ -12,6 +12,7 @@ from gpuops.requests import OnboardRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
+    from gpuops.report.page import Page
 
 
 @click.command(cls=Command)
@@ -44,8 +45,10 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
     terminal().name_width = max((len(host.name) for host in onboarded.hosts), default=0)
     terminal().lists_gates = output.form == "table"
     result = carry_out(onboarded, request)
-    ends = list(summary(result))
-    if ends:
-        ends = ["", *ends, f"to go on from there: {invocation()}"]
-    output.publish(table=lambda _: ends, json=lambda _: result.to_json())
+
+    def ends(page: Page) -> list[str]:
+        lines = list(summary(result, page))
+        return ["", *lines, f"to go on from there: {invocation()}"] if lines else []
+
+    output.publish(table=ends, json=lambda _: result.to_json())
     return exit_code(result)
