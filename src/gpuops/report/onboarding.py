@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gpuops.report.page import Page, fold
 from gpuops.results.life import NodeOnboarding, Onboarding
 
 
-def summary(result: Onboarding, page: Page) -> Iterator[str]:
+def summary(result: Onboarding) -> Iterator[str]:
     """Yield ``stopped: gpu[01-03] at burn-in, gpu07 at pair``, and the same for other nodes, if there are any."""
     admitted = [host for host, node in result.nodes.items() if node.state == "admitted" and result.interrupted]
     ends = {
@@ -17,8 +17,15 @@ def summary(result: Onboarding, page: Page) -> Iterator[str]:
         "stopped": _grouped(result, lambda node: f"at {node.stopped_at}" if node.stopped_at else ""),
         "interrupted": _grouped(result, _interruption),
     }
-    for end, nodes in ends.items():
-        yield from page.labelled(f"{end}: ", nodes, len(end) + 2) if nodes else ()
+    yield from (f"{end}: {nodes}" for end, nodes in ends.items() if nodes)
+
+
+def below(sentences: Sequence[str], page: Page) -> Iterator[str]:
+    """Yield ``sentences`` below the list of gates, each wrapped below its own first word."""
+    yield from [""] if sentences else []
+    for sentence in sentences:
+        label, _, rest = sentence.partition(": ")
+        yield from page.labelled(f"{label}: ", rest, len(label) + 2)
 
 
 def _interruption(node: NodeOnboarding) -> str:
