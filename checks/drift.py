@@ -18,8 +18,10 @@ def drift(record: Record, _profile: Profile) -> Iterator[Finding | NotApplicable
     """The check judges how far a GPU is from the others of its node, and a node from others at the same load.
 
     What a GPU is hotter because it draws more power is subtracted first. The rest is compared with its own past: a
-    CUSUM with slack 1 and limit 8 over the last five runs, in median absolute deviations of at least 2 °C. Less than
-    5 °C is never a finding. If readings are normally distributed, there is one false alarm in 17,000 node-months.
+    CUSUM with slack 1 and limit 8 over the last five runs, in median absolute deviations. For a GPU these are at least
+    1 °C, and at least what all GPUs of its kind differ by from one run to the next; for a node, 2 °C. Less than 4 °C or
+    2.5 deviations is never a finding. If readings are normally distributed, there is one false alarm in 17,000
+    node-months.
 
     Source: D. Siegmund, Sequential Analysis, 1985, chapter 2.
     """

@@ -15,7 +15,7 @@ from gpuops.inventory import Host
 from gpuops.playbook.ansible import RESULTS
 from gpuops.playbook.condition import FACTS, Condition
 from gpuops.playbook.expression import Path
-from gpuops.playbook.parameters import NO_ENVIRONMENT, as_node, check_names, read_params
+from gpuops.playbook.parameters import NO_ENVIRONMENT, as_node, check_written, read_params
 from gpuops.playbook.play import Play, Step
 from gpuops.playbook.result import REGISTERED
 from gpuops.playbook.step_keys import ITEM
@@ -135,8 +135,7 @@ class _Binder:
         if not {FACTS, *self._registered} & {path[0] for path in paths}:
             turns = self._turns(step, variables)
             return BoundStep(step, lambda _: turns)
-        if isinstance(step.task.params, type):
-            check_names(step.raw_params, step.task.params, step.task.name)
+        check_written(step.task, step.raw_params)
         facts = {str(path[1]) for path in paths if path[0] == FACTS}
         return BoundStep(step, lambda data: self._late(step, variables, data), frozenset(facts))
 

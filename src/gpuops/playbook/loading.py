@@ -11,6 +11,7 @@ from typing import Any
 from gpuops.content import find
 from gpuops.document import Where, YamlNode, is_file, load
 from gpuops.errors import ContentError, DocumentError, Problems, did_you_mean
+from gpuops.playbook.parameters import check_written
 from gpuops.playbook.play import RACK, Flush, Play, Playbook, Share, Step
 from gpuops.playbook.step_keys import BLOCK, INCLUDE, Context, only, step_fields, task_key, words
 from gpuops.playbook.task import TaskRegistry
@@ -181,6 +182,8 @@ class _Reader:
             self._broken |= {fields[key] for key in ("register", "name") if key in fields}
             return
         task = self._library[name]
+        with self._problems.collecting():
+            check_written(task, keys[name])
         fields.setdefault("id", f"{self._plays}.{'h' if handlers else ''}{len(self._ids) + 1}")
         step = Step(
             **{"name": task.name, "where": node.where, "task": task, "raw_params": keys[name], **context.over(fields)}

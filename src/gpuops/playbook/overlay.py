@@ -20,6 +20,8 @@ from gpuops.shell import Command, Completed, Files, Question, read_files
 Ask = Callable[[Sequence[Question]], list[Completed]]
 _PATH = re.compile(r"(?<![\w.+/-])/(?:[\w.@:+~-]+/)*[\w.@:+~-]+")
 _OF_PROGRAMS = ("/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/dev/")
+_NOT_OF_PACKAGES = re.compile(r"/(?:etc/systemd/system|usr/local|home|root|srv|run|tmp)/|.*/[^/]*gpuops")
+"""Paths at which no package puts a file."""
 _UNIT_FILE = re.compile(r"(?:/etc|/run|/usr/lib|/lib)/systemd/system/([^/]+\.[a-z]+?)(\.d/[^/]+\.conf)?")
 _NEW_UNIT = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead", "Result": "success"}
 _NO_UNIT = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead", "UnitFileState": ""}
@@ -111,7 +113,7 @@ class Overlay:
             found = look()
             if found is None and any(self._is_below(one, path) for one in self._left):
                 return _directory()
-            if found is None:
+            if found is None and not _NOT_OF_PACKAGES.match(path):
                 self._refuse_packages(path, named=True)
             return found
         if left.state is None:
@@ -182,7 +184,7 @@ class Overlay:
             return replace(answer, exit=0 if is_there else 1)
         if answer.exit != 0 and kind != "file" and any(self._is_below(one, path) for one in self._left):
             return replace(answer, exit=0)
-        if answer.exit != 0:
+        if answer.exit != 0 and not _NOT_OF_PACKAGES.match(path):
             self._refuse_packages(path, named=True)
         return answer
 

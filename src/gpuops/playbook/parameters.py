@@ -134,6 +134,12 @@ def _dataclass(node: YamlNode, type_: type, called: str, given: _Given) -> objec
         raise node.fail(f"{called}: {error}") from error
 
 
+def check_written(task: Task, raw_params: YamlNode) -> None:
+    """Raise `DocumentError` for names of parameters that are wrong, whatever the look-ups in their values are."""
+    if isinstance(task.params, type) and "{{" not in (raw_params.scalar or ""):
+        check_names(raw_params, task.params, task.name)
+
+
 def check_names(node: YamlNode, type_: type, called: str) -> None:
     """Raise `DocumentError` unless ``node`` has the required fields of the dataclass ``type_``, and no unknown ones."""
     fields = dataclasses.fields(type_)

@@ -24,14 +24,19 @@ LIMIT = 8.0
 2,700 in a month: one false alarm in 17,000 node-months. Real tails are heavier; the reserve is for them."""
 LARGEST_SCORE = 4.0
 """A score counts as at most this, so that one or two wild values raise no alarm."""
-LEAST_DEVIATION_CELSIUS = 2.0
-"""Sensors print whole degrees, and eight values say little about their spread; a choice."""
-LEAST_SHIFT_CELSIUS = 5.0
-"""Less is within what dust and seasons do to a healthy card; a choice."""
+LEAST_DEVIATION_CELSIUS = 1.0
+"""Of a GPU: sensors print whole degrees. Eight values say little about their spread, so that the `UsualByRun.noise` of
+all GPUs is the least, too; a choice."""
+LEAST_DEVIATION_OF_NODES_CELSIUS = 2.0
+"""Of a node, whose noise is not that of its GPUs; a choice."""
+LEAST_SHIFT_CELSIUS, LEAST_SHIFT_DEVIATIONS = 4.0, 2.5
+"""Less is within what dust and seasons do to a healthy card; choices."""
 REFERENCE = 8
 """Earlier runs at the same load from which the own past is learned."""
 RECENT = 5
 """Latest comparable runs that are judged against it."""
+LATEST = 3
+"""Of these, as many have to show the shift: a part that fails soon gets hotter from run to run; a choice."""
 NEEDED_RUNS = REFERENCE + RECENT
 LEAST_PEERS = 4
 """Nodes whose median counts as usual; with fewer one odd node moves it."""
@@ -76,7 +81,24 @@ def usual(pasts: Collection[NodePast]) -> UsualByRun:
         for slot in {slot for readings, _, _ in nodes for slot in readings}:
             above = [readings[slot] - middle for readings, middle, _ in nodes if slot in readings]
             found[reading, run, slot, load] = Usual(median(above), len(above))
-    return UsualByRun(found, slopes)
+    noise = {reading: _noise(pasts, reading, slope, found) for reading, slope in slopes.items()}
+    return UsualByRun(found, slopes, noise)
+
+
+def _noise(
+    pasts: Iterable[NodePast], reading: str, slope: float, usual_by_slot: Mapping[tuple[str, int, str, int], Usual]
+) -> float:
+    """Return the standard deviation of what differs from one of the latest runs to the next, over all GPUs; robust."""
+    changes: list[float] = []
+    for past in pasts:
+        before: dict[str, float] = {}
+        for sight in past.sights[-NEEDED_RUNS:]:
+            if readings := _read(sight, reading, slope):
+                middle, load = median(readings.values()), _load(sight)
+                above = {s: v - middle - usual_by_slot[reading, sight.run, s, load].value for s, v in readings.items()}
+                changes += [value - before[slot] for slot, value in above.items() if slot in before]
+                before |= above
+    return robust_spread(changes)[1] / math.sqrt(2) if changes else 0.0
 
 
 def _slope(pasts: Iterable[NodePast], reading: str) -> float:
@@ -129,11 +151,13 @@ def drifting(record: Record) -> Iterator[Finding | NotApplicable]:
         for slot in (_NODE, *past.now.by_gpu[reading]):
             has_like = _like(record, past.now, reading, slot).nodes >= LEAST_PEERS
             now = _deviation(record, past.now, reading, slot, has_like=has_like)
-            if now is None or now.celsius < LEAST_SHIFT_CELSIUS:
+            noise = record.usual.noise.get(reading, 0.0)
+            least = LEAST_DEVIATION_OF_NODES_CELSIUS if slot == _NODE else max(LEAST_DEVIATION_CELSIUS, noise)
+            if now is None or now.celsius < _least_shift(least):
                 continue  # whatever it was before; nearly all end here
             every = (_deviation(record, sight, reading, slot, has_like=has_like) for sight in past.sights)
             own = [each for each in every if each is not None]
-            if (shift := _shift(own)) is not None:
+            if (shift := _shift(own, least)) is not None:
                 yield _finding(reading, slot, own, shift)
 
 
@@ -165,32 +189,32 @@ def _deviation(record: Record, sight: Sight, reading: str, slot: str, *, has_lik
     return Deviation(sight.run, watts, above, sight.by_gpu[reading][slot])
 
 
-def _shift(own: Sequence[Deviation]) -> float | None:
+def _least_shift(deviation: float) -> float:
+    return max(LEAST_SHIFT_CELSIUS, LEAST_SHIFT_DEVIATIONS * deviation)
+
+
+def _shift(own: Sequence[Deviation], least_deviation: float) -> float | None:
     """Return by how many degrees the recent values are above the older ones; None if that may be chance."""
     old, recent = own[:-RECENT], own[-RECENT:]
-    total, shifts = 0.0, []
+    total, shifts, widest = 0.0, [], least_deviation
     for each in recent:
         like = [value.celsius for value in old if _is_alike(value.watts, each.watts)]
         if len(like) < REFERENCE:
             continue
-        middle, deviation = _spread(like)
+        middle, deviation = robust_spread(like)
+        deviation = max(least_deviation, deviation)
+        widest = max(widest, deviation)
         shifts.append(each.celsius - middle)
         score = max(-LARGEST_SCORE, min(LARGEST_SCORE, shifts[-1] / deviation))
         total = max(0.0, total + score - SLACK)
-    if len(shifts) < 3 or total <= LIMIT:
+    if len(shifts) < LATEST or total <= LIMIT:
         return None
-    shift = median(shifts)
-    return shift if min(shift, shifts[-1], recent[-1].celsius) >= LEAST_SHIFT_CELSIUS else None
+    shift = median(shifts[-LATEST:])
+    return shift if min(shift, shifts[-1], recent[-1].celsius) >= _least_shift(widest) else None
 
 
 def _is_alike(one: float, other: float) -> bool:
     return max(one, other) <= _ALIKE_LOAD * max(1.0, min(one, other))
-
-
-def _spread(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median and a robust standard deviation, which is never below `LEAST_DEVIATION_CELSIUS`."""
-    middle, deviation = robust_spread(values)
-    return middle, max(LEAST_DEVIATION_CELSIUS, deviation)
 
 
 def _finding(reading: str, slot: str, own: Sequence[Deviation], shift: float) -> Finding:

@@ -135,11 +135,13 @@ class Usual(NamedTuple):
 class UsualByRun(NamedTuple):
     """What is usual ``by_slot``: by reading, run, slot (``node`` for the node itself) and class of load.
 
-    ``slopes`` are by how many degrees a GPU is hotter for each watt, by reading; see `gpuops.trends.drift`.
+    ``slopes`` are by how many degrees a GPU is hotter for each watt, by reading; ``noise`` is the standard deviation of
+    what a GPU differs from its like from one run to the next, in degrees; see `gpuops.trends.drift`.
     """
 
     by_slot: Mapping[tuple[str, int, str, int], Usual] = {}
     slopes: Mapping[str, float] = {}
+    noise: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)

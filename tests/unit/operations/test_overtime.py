@@ -27,7 +27,7 @@ class Fleet:
         self.findings = {}
         self.random = random.Random(7)
         self.watts = lambda: 600 + self.random.gauss(0, 20)
-        self.harder, self.idle = {}, set()
+        self.harder, self.idle, self.noise = {}, set(), 1.5
         self.at = BEGAN
         for name in self.names:
             for slot in range(8):
@@ -36,7 +36,7 @@ class Fleet:
     def temperatures(self, name):
         for slot in range(8):
             watts = 75.0 if (name, slot) in self.idle else self.watts() * self.harder.get(name, 1.0)
-            heat = 55 + 2 * (slot % 4) + self.random.gauss(0, 1.5) + 0.06 * (watts - 600)
+            heat = 55 + 2 * (slot % 4) + self.random.gauss(0, self.noise) + 0.06 * (watts - 600)
             yield from (
                 (f"gpu{slot}.power_draw_watts", watts),
                 (f"gpu{slot}.temperature_celsius", round(heat + self.figures[name].get(f"hot{slot}", 0))),
@@ -321,6 +321,20 @@ def test_shift_of_a_few_degrees_is_no_drift(fleet):
     fleet.figures["n1"]["hot5"] = 4
     for _ in range(6):
         assert not found(fleet.run())
+
+
+@pytest.mark.parametrize(
+    ("noise", "shift", "is_found"), [(0.4, 5, True), (0.4, 3, False), (2.2, 5, False), (2.2, 12, True)]
+)
+def test_the_shift_that_counts_follows_from_the_noise_of_all_cards(fleet, noise, shift, is_found):
+    fleet.noise, fleet.watts = noise, lambda: 600
+    for _ in range(15):
+        fleet.run()
+    fleet.figures["n1"]["hot5"] = shift
+    seen = set()
+    for _ in range(6):
+        seen |= found(fleet.run())
+    assert seen == ({("n1", "drift", "gpu5", "temperature")} if is_found else set())
 
 
 def test_card_that_was_always_hot_does_not_drift(fleet):

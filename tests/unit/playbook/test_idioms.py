@@ -199,6 +199,13 @@ def test_a_result_of_a_step_that_did_not_run_is_told(world, steps):
     assert 'nothing is registered as "r": that step did not run in this run' in result.why
 
 
+def test_all_parameters_can_be_what_was_registered(world, steps):
+    (world.folder / "playbooks" / "tasks" / "tell.py").write_text(TELL)
+    world.library = type(world.library)(world.folder)
+    world.run(steps("{tell: {}, register: r}", '{put: "{{ r.value }}"}'))
+    assert world.node.settings == {"a": "1"}
+
+
 def test_facts_can_be_inserted(world, steps, monkeypatch):
     colour = Probe("colour", Files(("/colour",)), lambda answer: {"name": read_files(answer.out)["/colour"]})
     for module in (binding, applying):
@@ -210,6 +217,21 @@ def test_facts_can_be_inserted(world, steps, monkeypatch):
         world.prepare(steps('{put: {key: a, value: "{{ facts.color.name }}"}}'))
 
 
+TELL = '''
+"""Parameters, as a value."""
+from dataclasses import dataclass
+from gpuops import Files, Plan, task
+
+@dataclass(frozen=True)
+class Params:
+    """None."""
+
+@task
+def tell(params: Params) -> Plan:
+    """Nothing is changed."""
+    yield Files(("/x",))
+    return {"key": "a", "value": "1"}
+'''
 FILTERS = [
     ("{{ nothing | default('x') }}", "x"),
     ("{{ m.nothing | default('x') }}", "x"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuops.errors import DocumentErrors, Problems
+from gpuops.errors import DocumentError, DocumentErrors, Problems
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.provisioning import StepSelection, assign
 
@@ -88,6 +88,12 @@ def test_all_mistakes_are_told_at_once_each_at_its_place_with_the_way_to_write_i
     assert len(TOLD) > 20
     assert [line for line in TOLD if not any(one.startswith(line) for one in told)] == []
     assert [one for one in told if not any(one.startswith(line) for line in TOLD)] == []
+
+
+def test_wrong_names_of_parameters_are_told_without_any_inventory(world):
+    text = '- hosts: all\n  tasks:\n    - file: {dest: "{{ x }}"}\n    - file: "{{ whole }}"\n'
+    with pytest.raises(DocumentError, match=r'p.yml:3:14: unknown key "dest" under "file"; did you mean "path"\?$'):
+        load_playbook(str(world.write(text)), world.library, world.folder)
 
 
 def test_the_errors_are_in_the_order_of_the_document(told):

@@ -118,6 +118,8 @@ def test_a_package_is_installed_and_may_bring_what_is_missing():
     depends(lambda: answer(overlay, ("which", "agent"), 1))
     assert overlay.stat("/etc/other.conf", "", lambda: None) is None
     assert overlay.stat("/etc/agent/there", "", lambda: FILE) == FILE
+    for path in ("/etc/systemd/system/agent.service.d/more.conf", "/etc/agent/50-gpuops.conf"):
+        assert overlay.stat(path, "", lambda: None) is None
 
 
 def test_the_steps_that_may_be_missing_are_named():
