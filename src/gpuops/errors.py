@@ -21,10 +21,12 @@ GpuopsError
 │   ├── AuthenticationError        the node rejected the login
 │   ├── LostError                  the connection broke during a command
 │   │   └── EndedError                 a program that should keep running on the node ended
+│   ├── AbandonedError             the run's time was up before the node answered
 │   └── BecomeError                the node did not grant root
 ├── BmcError                   3   a BMC that could not be read; always turned into an answer
 ├── LockedError                4   another run holds the lock
 └── CancelledError           130   ended by Ctrl-C or `Cluster.cancel`
+    └── UnfinishedError            the same, with what it left unfinished
 Interrupted                  130   Ctrl-C, a KeyboardInterrupt that carries the partial result
 
 A message is one sentence: where, what is wrong, what was expected, what to do next. Each class has its exit code.
@@ -252,6 +254,10 @@ class CancelledError(GpuopsError):
     def __init__(self, what: str = "interrupted", partial: object | None = None) -> None:
         super().__init__(what)
         self.partial = partial
+
+
+class UnfinishedError(CancelledError):
+    """A cancelled piece of work that says what it left unfinished."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -146,7 +146,7 @@ def test_who_is_sick_or_another_machine_takes_no_jobs(admitted, plant, lab):
     cluster.clear(lab.folder, [])
     gpuops("admit", "gpu01", "gpu02")
     assert present(gpuops) == {"gpu01": "admitted", "gpu02": "admitted"}
-    plant("gpu01:host:version-mismatch")
+    plant("gpu01:host:driver-skew=580.65.06")
     told = onboard(gpuops, "gpu01", code=1)
     assert "facts stopped: no longer the machine that was tested" in in_one_line(told)
     assert present(gpuops)["gpu01"] == "provisioned"

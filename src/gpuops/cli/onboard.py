@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._common.options import asks, carry_out, chosen, completes, invocation, reaches
-from gpuops.cli._common.terminal import Command, Output, exits, shows, terminal
+from gpuops.cli._common.terminal import Command, Output, exits, shows, tell, terminal
 from gpuops.requests import OnboardRequest
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
     only checks whether it has drifted, without disturbing it.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report.onboarding import summary
+    from gpuops.report.onboarding import below, summary
 
     onboarded = chosen(cluster, *nodes)
     terminal().name_width = max((len(host.name) for host in onboarded.hosts), default=0)
@@ -46,6 +46,9 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
     result = carry_out(onboarded, request)
     ends = list(summary(result))
     if ends:
-        ends = ["", *ends, f"to go on from there: {invocation()}"]
-    output.publish(table=lambda _: ends, json=lambda _: result.to_json())
+        ends.append(f"to go on from there: {invocation()}")
+    for sentence in ends if result.interrupted else ():  # who interrupts it may read stdout no more
+        tell(sentence)
+    shown = ends if ends and not result.interrupted else []
+    output.publish(table=lambda page: below(shown, page), json=lambda _: result.to_json())
     return exit_code(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from gpuops.collective.measuring import MeasureContext, idle_nodes, measure
 from gpuops.collective.pool import Pool
 from gpuops.collective.request import MeasureRequest
 from gpuops.collective.session import Plan
+from gpuops.errors import CancelledError
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
@@ -155,7 +157,7 @@ class GpuSampler:
         self.samples: dict[str, list[Sample]] = {}
         self._pool = pool
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread = threading.Thread(target=self._work, daemon=True)
 
     def __enter__(self) -> GpuSampler:  # noqa: PYI034 - Self came with Python 3.11
         self._thread.start()
@@ -165,13 +167,17 @@ class GpuSampler:
         self._done.set()
         self._thread.join(0.0 if error else None)  # after Ctrl-C the last samples are not needed
 
+    def _work(self) -> None:
+        with contextlib.suppress(CancelledError):  # which ends the burn-in itself, too
+            while not self._done.is_set() and self._pool.hosts:
+                self._sample()
+
     def _sample(self) -> None:
-        while not self._done.is_set() and self._pool.hosts:
-            for name, (answer,) in self._pool.ask([_SAMPLING]).items():
-                self.samples.setdefault(name, []).extend(parse_samples(answer.out))
-                if answer.exit and not answer.timed_out:
-                    why = f"cannot sample its GPUs: {answer.last_words()}"
-                    self._pool.exclude([Excluded(name, "unknown", why)])
+        for name, (answer,) in self._pool.ask([_SAMPLING]).items():
+            self.samples.setdefault(name, []).extend(parse_samples(answer.out))
+            if answer.exit and not answer.timed_out:
+                why = f"cannot sample its GPUs: {answer.last_words()}"
+                self._pool.exclude([Excluded(name, "unknown", why)])
 
 
 def figures_of(evidence: Evidence, node: str) -> BurnIn:

@@ -11,7 +11,7 @@ from gpuops.assessment import assess
 from gpuops.cancellation import CancelToken
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.request import MeasureRequest
-from gpuops.errors import CancelledError
+from gpuops.errors import CancelledError, UnfinishedError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.rounds import Scope
@@ -214,7 +214,7 @@ class Gates:
         work = self.work.of((host.name for host in hosts), self._abandoning)
         record = carry_out(work, plan(work, asked), asked, cancel=self.stopping, announces=False)
         if record.interrupted:
-            raise CancelledError(_interrupted_in(record))
+            raise UnfinishedError(_interrupted_in(record))
         return record
 
     def _measured(self, work: Workspace, scopes: tuple[Scope, ...], more: Sequence[Probe[Any]] = ()) -> Measurement:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpuops.cancellation import CancelToken
 from gpuops.document import read_text
-from gpuops.errors import CancelledError, InputError, format_count, format_seconds
+from gpuops.errors import CancelledError, InputError, UnfinishedError, format_count, format_seconds
 from gpuops.events import GateDone, GateStarted, HostActivity
 from gpuops.files.replacing import file_lock, write_atomic
 from gpuops.fleet import each
@@ -130,7 +130,8 @@ def _advance(work: Workspace, request: OnboardRequest, gates: Gates, joint: Join
     for error in errors.values():
         if not isinstance(error, CancelledError):
             raise error
-    return outcomes.interrupted, {node: str(error) for node, error in errors.items()}
+    undone = {node: str(error) if isinstance(error, UnfinishedError) else "" for node, error in errors.items()}
+    return outcomes.interrupted, undone
 
 
 def _announced(work: Workspace, attempts: Mapping[str, Attempt], joint: JointGates) -> dict[str, Attempt]:

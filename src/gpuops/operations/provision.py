@@ -81,22 +81,7 @@ def carry_out(
 
     ``cancel`` lets running changes complete, unlike the token of the call. ``announces`` tells the name of the run.
     """
-    nodes = work.nodes
-    most_open = nodes.fitting(max(nodes.forks, len(work.hosts)))
-    options = RunOptions(
-        __version__,
-        work.project.runs_path,
-        work.operator,
-        check=request.check,
-        resume=request.resume,
-        force=request.force,
-        break_lock=request.break_lock,
-        fanout=min(nodes.forks, most_open),
-        most_open=most_open,
-        environment=work.environment,
-        extra_vars=request.extra_vars or {},
-        announces=announces,
-    )
+    nodes, options = work.nodes, _options(work, request, announces=announces)
 
     def on_result(result: StepResult) -> None:
         nodes.emit(StepDone(nodes.operation, result.node, result.name, result.status))
@@ -116,6 +101,24 @@ def carry_out(
     for notice in nodes.connections.notices():
         work.note(notice)
     return run.record(state)
+
+
+def _options(work: Workspace, request: ProvisionRequest, *, announces: bool) -> RunOptions:
+    most_open = work.nodes.fitting(max(work.nodes.forks, len(work.hosts)))
+    return RunOptions(
+        __version__,
+        work.project.runs_path,
+        work.operator,
+        check=request.check,
+        resume=request.resume,
+        force=request.force,
+        break_lock=request.break_lock,
+        fanout=min(work.nodes.forks, most_open),
+        most_open=most_open,
+        environment=work.environment,
+        extra_vars=request.extra_vars or {},
+        announces=announces,
+    )
 
 
 def _emit_activity(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TextIO
 
 from gpuops.errors import format_count
 from gpuops.events import GateDone, GateStarted, HostActivity
-from gpuops.report.page import clean
+from gpuops.report.page import clean, columns_of
 
 _NARROWEST = 20
+_MOST_ROWS = 16
+_OTHER_LINES = 6
+"""Lines of the terminal that stay for what was printed before."""
 _FIRST_WORDS_SECONDS = 60.0
 _NEXT_WORDS_SECONDS = 300.0
 
@@ -67,6 +72,15 @@ class LiveTable:
             gates = Counter(self.rows[node].gate for node in hidden)
             at_gates = ", ".join(f"{count} at {gate}" for gate, count in gates.most_common())
             yield f"and {format_count(len(hidden), 'more node')}: {at_gates}"[: max(_NARROWEST, columns)]
+
+
+def block(table: LiveTable | None, status: tuple[str, str], stream: TextIO) -> tuple[str, str]:
+    """Return the rows of a table, a line each, and a status line, whose first part is cut to fit the terminal."""
+    room, (text, end) = max(_NARROWEST, columns_of(stream) - 4), status
+    most = max(1, min(_MOST_ROWS, shutil.get_terminal_size().lines - _OTHER_LINES))
+    rows = "".join(f"  {row}\n" for row in table.lines(room, most)) if table else ""
+    line = (clean(text)[: room - len(end)] + end)[:room]
+    return rows, f"  {line}" if line else ""
 
 
 def format_activity(event: HostActivity) -> str:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gpuops.report.page import fold
+from gpuops.report.page import Page, fold
 from gpuops.results.life import NodeOnboarding, Onboarding
 
 
 def summary(result: Onboarding) -> Iterator[str]:
     """Yield ``stopped: gpu[01-03] at burn-in, gpu07 at pair``, and the same for other nodes, if there are any."""
-    if result.interrupted:
-        admitted = [host for host, node in result.nodes.items() if node.state == "admitted"]
-        yield from [f"admitted: {fold(admitted)}"] if admitted else []
-    stopped = _grouped(result, lambda node: f"at {node.stopped_at}" if node.stopped_at else "")
-    yield from [f"stopped: {stopped}"] if stopped else []
-    interrupted = _grouped(result, _interruption)
-    yield from [f"interrupted: {interrupted}"] if interrupted else []
+    admitted = [host for host, node in result.nodes.items() if node.state == "admitted" and result.interrupted]
+    ends = {
+        "admitted": fold(admitted) if admitted else "",
+        "stopped": _grouped(result, lambda node: f"at {node.stopped_at}" if node.stopped_at else ""),
+        "interrupted": _grouped(result, _interruption),
+    }
+    yield from (f"{end}: {nodes}" for end, nodes in ends.items() if nodes)
+
+
+def below(sentences: Sequence[str], page: Page) -> Iterator[str]:
+    """Yield ``sentences`` below the list of gates, each wrapped below its own first word."""
+    yield from [""] if sentences else []
+    for sentence in sentences:
+        label, _, rest = sentence.partition(": ")
+        yield from page.labelled(f"{label}: ", rest, len(label) + 2)
 
 
 def _interruption(node: NodeOnboarding) -> str:

@@ -1,11 +1,13 @@
 import contextlib
 import datetime as dt
 import stat
+import threading
 import time
 from dataclasses import replace
 
 import pytest
 
+from gpuops.cancellation import CancelToken
 from gpuops.collective import burn_in as burning
 from gpuops.collective.burn_in import (
     BurnInResult,
@@ -194,3 +196,14 @@ def test_after_an_interrupt_nobody_waits_for_the_last_samples(monkeypatch, tmp_p
         result = burning.burn(pool, eye, FABRIC, {}, MeasureRequest(), context, 60.0)
     assert time.monotonic() - began < 10
     assert result.interrupted
+
+
+def test_a_cancellation_ends_the_sampling_without_a_traceback(tmp_path, connections, a_host, monkeypatch):
+    watching(monkeypatch, tmp_path, "exec sleep 15", seconds="15")
+    failed, cancel = [], CancelToken()
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    pool = Pool([a_host("n0", connection="local")], connections, cancel=cancel)
+    with GpuSampler(pool) as eye:
+        cancel.cancel()
+        eye._thread.join(10)
+    assert (eye._thread.is_alive(), failed) == (False, [])

@@ -51,9 +51,7 @@ def _complain_of(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         return _complain(in_our_words(error), 2)
     if isinstance(error, GpuopsError):
-        for one in getattr(error, "errors", (error,)):
-            _complain(str(one), error.exit_code)
-        return error.exit_code
+        return [_complain(str(one), error.exit_code) for one in getattr(error, "errors", (error,))][-1]
     if isinstance(error, OSError) and is_raised_in(error, "click.utils", _PRINTS):
         leave_stdout()
         return _complain(f"cannot write to standard output: {error.strerror}", OutputError.exit_code)

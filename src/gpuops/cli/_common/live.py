@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from gpuops.report.live import LiveTable
 
 _EVERY_SECONDS = 1.0
-_MOST_ROWS = 16
-_OTHER_LINES = 6
-"""Lines of the terminal that stay for what was printed before."""
 
 
 class LiveBlock:
@@ -28,8 +25,7 @@ class LiveBlock:
         self._is_terminal = sys.stderr.isatty()
         self._lock = threading.RLock()  # the log comes from other threads
         self._status = ("", "")
-        self._is_drawn = False
-        self._lines_above = 0
+        self._rows_drawn = -1  # 0 with a status line alone
         self._table: LiveTable | None = None
 
     @property
@@ -66,36 +62,29 @@ class LiveBlock:
         with self._lock:
             if self._table is None:
                 self._table = LiveTable()
-                if self._is_terminal:
-                    threading.Thread(target=self._tick, args=(self._table,), daemon=True).start()
+                threading.Thread(target=self._tick, args=(self._table,), daemon=True).start()
             said = list(self._table.note(event))
         return [] if self._is_terminal else said
 
     def _tick(self, table: LiveTable) -> None:
-        pause = threading.Event()
-        while not pause.wait(_EVERY_SECONDS):
+        while self._is_terminal and self._table is table:
+            time.sleep(_EVERY_SECONDS)
             with self._lock:
-                if self._table is not table:
-                    return
-                self._draw()
+                if self._table is table:
+                    self._draw()
 
     def _erase(self) -> None:
-        if self._is_drawn:
+        if self._rows_drawn >= 0:
             click.echo(self._taken_away(), nl=False, err=True)
-            self._is_drawn, self._lines_above = False, 0
+            self._rows_drawn = -1
 
     def _taken_away(self) -> str:
-        return f"\x1b[{self._lines_above}F\x1b[J" if self._lines_above else "\r\x1b[K"
+        return f"\x1b[{self._rows_drawn}F\x1b[J" if self._rows_drawn > 0 else "\r\x1b[K"
 
     def _draw(self) -> None:
-        from gpuops.report.page import clean, columns_of
+        from gpuops.report.live import block
 
-        if not self._is_terminal:
-            return
-        columns, (text, end) = columns_of(sys.stderr), self._status
-        room = max(20, columns - 4)
-        most = max(1, min(_MOST_ROWS, shutil.get_terminal_size().lines - _OTHER_LINES))
-        rows = "".join(f"  {row}\n" for row in self._table.lines(room, most)) if self._table else ""
-        status = (clean(text)[: room - len(end)] + end)[:room]
-        click.echo(f"{self._taken_away()}{rows}{'  ' * bool(status)}{status}", nl=False, err=True)
-        self._is_drawn, self._lines_above = bool(rows or status), rows.count("\n")
+        if self._is_terminal:
+            rows, status = block(self._table, self._status, sys.stderr)
+            click.echo(f"{self._taken_away()}{rows}{status}", nl=False, err=True)
+            self._rows_drawn = rows.count("\n") if rows or status else -1
