@@ -47,6 +47,7 @@ class Line:
     """A line that means something: its number (0: none), and its ``text`` in one spelling.
 
     ``loose`` are the parts of a command as its program may read them (none: the text); see `gpuops.render.options`.
+    ``flaw`` is what is wrong with it though its text is right.
     """
 
     number: int
@@ -54,6 +55,7 @@ class Line:
     loose: tuple[str, ...] = ()
     is_known: bool = True
     effect: Effect = Effect()
+    flaw: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -96,8 +98,10 @@ def line_differences(
 
 
 def _respelled(path: str, wanted: Sequence[Line], there: Sequence[Line]) -> Iterator[FileDifference]:
-    """Yield the commands whose program may read its arguments in another order or spelling alike."""
+    """Yield the commands whose program may read its arguments in another order or spelling alike, and the flaws."""
     for want, line in zip(wanted, there, strict=True):
+        if line.flaw:
+            yield FileDifference(path, f"{line.where}: {line.flaw}")
         if want.text != line.text and not want.is_known:
             is_, should_be = apart(line.text, want.text)
             what = f"the program's own arguments are {is_}, but gpuops renders {should_be}"

@@ -21,7 +21,7 @@ from gpuops.render.slurm_options import (
 _NUMBER = re.compile(r"-[\d.]")
 _OVERRIDE = re.compile(r"\w+(?:\.\w+)+=")
 """Hydra's way to set a value: ``model.seq_length=8192``."""
-_OPERATOR = re.compile(r"[();<>|&]+|\d?[<>].*")
+_OPERATOR = re.compile(r"[();<>|&]+|\d*[<>].*")
 KEYED = frozenset({"-x", "--mca", "--setopt", "--setattr", "--env"})
 """Options whose value is a name, with a value of its own."""
 _EXACT_PROGRAMS = re.compile(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpuops.render.line_differences import Effect, Line
+from gpuops.render.logs import without_log
 from gpuops.render.options import read_words
 from gpuops.render.shell_lines import shell_lines
 from gpuops.render.shell_words import spelled_words
@@ -30,17 +31,22 @@ _BEFORE_COMMANDS = frozenset("then do else elif ! { (".split())
 _SHELL_OPTIONS = {"errexit": "e", "nounset": "u", "xtrace": "x", "noglob": "f", "allexport": "a", "verbose": "v"}
 _OUTPUT = "!"
 """What commands write, as the name of a variable: they keep their order."""
+_HIDDEN = "| tee hides the exit code of the command; write set -o pipefail above it"
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement with its here-documents; one that is ``fixed`` keeps its place among all others."""
+    """A statement with its here-documents; one that is ``fixed`` keeps its place among all others.
+
+    ``unlogged`` is the same one without the log files of its output.
+    """
 
     lines: tuple[Line, ...]
     words: tuple[str, ...] = ()
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     fixed: bool = True
+    unlogged: Statement | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -57,9 +63,18 @@ class Statement:
 
 def lines_of(wanted: str, there: str) -> tuple[list[Line], list[Line]]:
     """Return the commands of two scripts line by line, those that mean the same at the same place."""
-    own, found = _statements(wanted), _statements(there)
+    own = _statements(wanted)
+    found = _without_logs(_statements(there), {each.key for each in own})
     flat = ([line for each in some for line in each.lines] for some in (own, _in_order_of(own, found)))
     return next(flat), next(flat)
+
+
+def _without_logs(statements: Iterable[Statement], known: set[tuple[object, ...]]) -> list[Statement]:
+    """Return the statements, those that are ``known`` only without their log files without them."""
+    return [
+        each.unlogged if each.unlogged and each.key not in known and each.unlogged.key in known else each
+        for each in statements
+    ]
 
 
 def lines_of_words(words: Sequence[str]) -> list[Line]:
@@ -69,7 +84,7 @@ def lines_of_words(words: Sequence[str]) -> list[Line]:
 
 def _statements(text: str) -> list[Statement]:
     """Return the statements of a script, and those of the scripts in its quotes, such as that of ``bash -c``."""
-    found = list[Statement]()
+    found, has_pipefail = list[Statement](), False
     for line in shell_lines(text, with_quotes=True):
         body = [Line(number, text) for number, text in line.body]
         try:
@@ -78,9 +93,9 @@ def _statements(text: str) -> list[Statement]:
             found.append(Statement((Line(line.number, " ".join(line.text.split())), *body)))
             continue
         *before, last = _split(words)
-        for each in before:
-            found += _with_scripts(line.number, each, ())
-        found += _with_scripts(line.number, last, body)
+        for each in (*before, last):
+            has_pipefail = _pipefail(each, before=has_pipefail)
+            found += _with_scripts(line.number, each, body if each is last else (), has_pipefail=has_pipefail)
     return _exported(_ending(found))
 
 
@@ -97,20 +112,34 @@ def _split(words: Sequence[str]) -> list[list[str]]:
     return [part for part in parts[:-1] if part] + [parts[-1]] if parts[-1] or len(parts) == 1 else parts[:-1]
 
 
-def _with_scripts(number: int, words: list[str], body: Sequence[Line]) -> Iterator[Statement]:
+def _pipefail(words: Sequence[str], *, before: bool) -> bool:
+    """Return whether a pipe fails with any of its commands behind a command of ``words``."""
+    set_ = [each for each in _shell_options(words[1:]) if each[1:] == "o pipefail"] if words[:1] == ["set"] else []
+    return set_[-1][0] == "-" if set_ else before
+
+
+def _with_scripts(
+    number: int, words: list[str], body: Sequence[Line], *, has_pipefail: bool = False
+) -> Iterator[Statement]:
     """Yield the statements of a command, with those of a script of several lines in its quotes."""
     start = 0
     for at, word in enumerate(words):
         if words[at - 1 : at] == ["-c"] and word.startswith("'") and "\n" in word:
             yield _fixed(number, words[start:at], ())
             for each in _statements("".join(shlex.split(word))):
-                yield replace(each, lines=tuple(replace(line, number=number) for line in each.lines))
+                yield _at(number, each)
             start = at + 1
     if words[start:]:
         simple = [] if start or body else list(_simple(number, words))
-        yield from simple or [_command(number, words[start:], tuple(body))]
+        yield from simple or [_command(number, words[start:], tuple(body), has_pipefail=has_pipefail)]
     elif body:
         yield Statement(tuple(body))
+
+
+def _at(number: int, statement: Statement) -> Statement:
+    """Return a statement with the number of another line."""
+    lines = tuple(replace(line, number=number) for line in statement.lines)
+    return replace(statement, lines=lines, unlogged=statement.unlogged and _at(number, statement.unlogged))
 
 
 def _simple(number: int, words: Sequence[str]) -> Iterator[Statement]:
@@ -166,13 +195,24 @@ def _statement(number: int, words: Sequence[str], *, reads: Iterable[str], write
     )
 
 
-def _command(number: int, words: list[str], body: tuple[Line, ...]) -> Statement:
+def _command(number: int, words: list[str], body: tuple[Line, ...], *, has_pipefail: bool) -> Statement:
     """Return a command, which may change places with assignments if it is known to set nothing."""
     whole = _fixed(number, words, body)
     redirected = all(map(_REDIRECTION.fullmatch, filter(_OPERATOR.fullmatch, words)))
     if words[0] not in _QUIET or not redirected:
-        return whole
+        return replace(whole, unlogged=_unlogged(number, words, body, has_pipefail=has_pipefail))
     return replace(whole, reads=whole.lines[0].effect.reads | _OF_COMMANDS, writes=frozenset({_OUTPUT}), fixed=False)
+
+
+def _unlogged(number: int, words: list[str], body: tuple[Line, ...], *, has_pipefail: bool) -> Statement | None:
+    """Return a command without its log files; one whose exit code tee hides has that flaw."""
+    kept, has_tee = without_log(words)
+    if not kept or kept == words:
+        return None
+    plain = _fixed(number, kept, body)
+    line, *rest = plain.lines
+    flaw = _HIDDEN if has_tee and not has_pipefail else ""
+    return replace(plain, lines=(replace(line, flaw=flaw), *rest))
 
 
 def _fixed(number: int, words: list[str], body: tuple[Line, ...]) -> Statement:
@@ -201,7 +241,7 @@ def _ending(statements: Iterable[Statement]) -> Iterator[Statement]:
     for each in statements:
         first, *more = each.words or ("",)
         depth += sum(_depths(each.words))
-        starts = first == "exec" and bool(more) and not re.match(r"\d?[<>]|\d\Z", more[0])
+        starts = first == "exec" and bool(more) and not re.match(r"\d*[<>]|\d\Z", more[0])
         if depth <= 0 and (first in ("exit", "return") or starts):
             line, *body = each.lines
             yield replace(each, lines=(replace(line, effect=replace(line.effect, ends=True)), *body))

@@ -41,16 +41,22 @@ def spelled_words(line: str) -> list[str]:
     while at <= len(line):
         separator = _SPACE.match(line, at) or _OPERATOR.match(line, at)
         if separator or at == len(line):
-            if at > start:
+            descriptor = _descriptor(line[start:at], separator)
+            if at > start and not descriptor:
                 ends = here_ends(line) if words[-1:] == ["<<"] else ()
                 words.append(_end_of_document(line[start:at], ends) or "".join(_spelled(parts)))
-            words += [separator[0]] if separator and not separator[0].isspace() else []
+            words += [descriptor + separator[0]] if separator and not separator[0].isspace() else []
             parts, start = [], separator.end() if separator else at + 1
             at = start
         else:
             more, at = _parts(line, at)
             parts += more
     return words
+
+
+def _descriptor(word: str, separator: re.Match[str] | None) -> str:
+    """Return the word if it is the number of the file that a redirection right behind it redirects; else nothing."""
+    return word if separator and separator[0][0] in "<>" and word.isascii() and word.isdigit() else ""
 
 
 def _end_of_document(word: str, ends: Iterable[str]) -> str:

@@ -316,7 +316,6 @@ def test_another_spelling_that_the_shell_or_the_launcher_reads_alike_is_no_alarm
         (" ''", ""),
         ("/bin/bash", "/bin/sh"),
         ("/bin/bash", "/bin/bash -l"),
-        ("exec ", "exec >log "),
         ("A=1", "A='~'"),
     ],
 )
