@@ -47,7 +47,8 @@ class Line:
     """A line that means something: its number (0: none), and its ``text`` in one spelling.
 
     ``loose`` are the parts of a command as its program may read them (none: the text); see `gpuops.render.options`.
-    ``flaw`` is what is wrong with it though its text is right.
+    ``flaw`` is what is wrong with it though its text is right. A line of a here-document has that command's text as
+    ``document``.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Line:
     is_known: bool = True
     effect: Effect = Effect()
     flaw: str = ""
+    document: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -79,16 +81,19 @@ def line_differences(
 ) -> Iterator[FileDifference]:
     """Yield what differs.
 
-    With ``may_add``, an added line is a mistake only if it sets a variable again, unsets one, or ends the script.
+    With ``may_add``, an added line is a mistake only if it sets a variable again, unsets one, ends the script, or is
+    in a here-document that is wanted.
     """
     wanted, there = list(wanted), list(there)
     matcher = difflib.SequenceMatcher(None, [line.key for line in wanted], [line.key for line in there], autojunk=False)
     names = frozenset[str]().union(*(line.names for line in wanted))
     used = names.union(*(line.effect.reads for line in wanted))
+    documents = {line.document for line in wanted if line.document}
 
     def breaks(line: Line) -> bool:
         """Return True if an added line keeps the others from what they do."""
-        return not may_add or line.effect.ends or bool(names & line.names or used & line.effect.unsets)
+        is_data = line.document in documents
+        return not may_add or line.effect.ends or is_data or bool(names & line.names or used & line.effect.unsets)
 
     for kind, start, end, from_, to in matcher.get_opcodes():
         if kind == "equal":

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 _TO_FILE = re.compile(r"[12]?>[>|]?|&>>?")
 _TO_OTHER = re.compile(r"[12]?>&")
 _OPERATOR = re.compile(r"\d*[();<>|&]+")
+_NAMING = re.compile(r"\$\((?:hostname|uname|date)\b[^$`()|&;<>]*\)")
+"""Commands whose output people put in the name of a log; they do nothing else."""
+_DEVICES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _TEE_OPTIONS = frozenset({"-a", "-i", "-ai", "-ia", "--append", "--ignore-interrupts"})
 
 
@@ -40,5 +43,7 @@ def _without_redirections(words: Sequence[str]) -> Iterator[str]:
 
 
 def _is_file(word: str) -> bool:
-    """Return True for a file that is named without running a command."""
-    return bool(word) and not _OPERATOR.fullmatch(word) and not word.startswith("-") and not re.search(r"\$\(|`", word)
+    """Return True for a file whose name needs no command that may do something else."""
+    runs = re.search(r"\$\(|`", _NAMING.sub("", word))
+    is_device = word.startswith("/dev/") and word not in _DEVICES
+    return bool(word) and not (_OPERATOR.fullmatch(word) or word.startswith("-") or runs or is_device)

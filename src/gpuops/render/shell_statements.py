@@ -92,6 +92,7 @@ def _statements(text: str) -> list[Statement]:
         except (ValueError, RecursionError):
             found.append(Statement((Line(line.number, " ".join(line.text.split())), *body)))
             continue
+        body = [replace(each, document=" ".join(words)) for each in body]
         *before, last = _split(words)
         for each in (*before, last):
             has_pipefail = _pipefail(each, before=has_pipefail)

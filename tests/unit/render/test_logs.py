@@ -12,7 +12,7 @@ from gpuops.render.comparing import differences
 
 BASH = "#!/bin/bash\nset -euo pipefail\nexec torchrun --nnodes=2 train.py --lr 1\n"
 HIDDEN = "| tee hides the exit code of the command; write set -o pipefail above it"
-LOGS = [">log", ">>log", "> log 2>&1", "&>log", "&>> log", '>|"$here/log" 2>err', "1>log 2>&1"]
+LOGS = [">log", ">>log", "> log 2>&1", "&>log", "&>> log", '>|"$here/log" 2>err', "1>log 2>&1", ">log.$(hostname -s)"]
 TEES = ["| tee log", "2>&1 | tee -a log", "|& tee log", "| tee --append 'my log' other"]
 
 
@@ -34,7 +34,7 @@ def test_a_pipe_that_hides_the_exit_code_is_told(log, line, above):
 @pytest.mark.parametrize(
     "wrong",
     ["--lr 1 &", ">log &", "| head", "| tee", "| tee log | head", "<log", "3>log", ">&3", ">&-", "2 >log", ">train.py",
-     "| tee train.py", '>"$(rm x)"', "; true", "|| true >log"],
+     "| tee train.py", '>"$(rm x)"', '>"$(date; rm x)"', ">/dev/full", "; true", "|| true >log"],
 )  # fmt: skip
 def test_what_else_is_done_with_the_output_is_told(wrong):
     assert one("run.sh", BASH, BASH.replace("--lr 1", f"--lr 1 {wrong}"))

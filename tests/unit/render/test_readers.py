@@ -73,3 +73,17 @@ def test_an_option_in_quotes_with_its_value_is_one_word_also_in_a_script():
     assert one("run.sh", "mpirun -x PATH a\n", "mpirun '-x PATH' a\n")[0][1]
     assert one("run.sh", "mpirun -x PATH a\n", "mpirun '-x' \"PATH\" a\n") == []
     assert one("run.sh", "a.py -l one\n", "a.py '-l one'\n")[0][1]
+
+
+@pytest.mark.parametrize("more", ["n1\nn1\n", "n1\nn3\n"])
+def test_a_host_that_is_added_to_a_here_document_is_told_and_another_document_is_not(more):
+    run = "cat >\"$HOSTS\" <<'HOSTS'\nn1\nn2\nHOSTS\nsrun a\n"
+    added = ":2: n1 was added" if more == "n1\nn1\n" else ":3: n3 was added"
+    assert one("run.sh", run, run.replace("n1\n", more)) == [(added, True)]
+    assert one("run.sh", run, run.replace("'HOSTS'\nn1\n", f'"HOSTS"\n{more}'))[-1] == (added, True)
+    mine = run.replace("srun", "cat >mine <<END\nn1\nEND\nsrun")
+    assert {is_checked for _, is_checked in one("run.sh", run, mine)} == {False}
+
+
+def test_a_host_that_is_added_to_the_job_of_slurm_is_told():
+    assert edited("slurm", "job.sbatch", "<<'HOSTS'\nn1\n", "<<'HOSTS'\nn1\nn1\n")[0][1]
