@@ -61,4 +61,5 @@ def test_odd_blanks_in_comments_and_in_what_is_rendered_are_no_alarm():
 
 def test_words_end_at_the_blanks_of_a_shell_only():
     assert len(spelled_words("exec\u00a0torchrun\u3000a\vb\fc")) == 1
+    assert len(spelled_words("'a'\u00a0b")) == 1
     assert len(spelled_words("exec torchrun\ta\nb")) == 4
