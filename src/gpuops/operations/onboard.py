@@ -73,14 +73,18 @@ def _plan(work: Workspace, request: OnboardRequest, gates: Gates) -> str:
         "provision": f" ({format_count(gates.steps, 'step')} of {request.playbook})",
         "burn-in": f" ({format_seconds(request.burn_in)})",
     }
-    way = ", ".join(f"{name}{details.get(name, '')}" for name in gates.attempts)
-    seconds = gates.life.store.seconds_to_pass([name for name in gates.attempts if name != PAIR])[-_MOST_EARLIER:]
-    took = (
-        f"; the last {format_count(len(seconds), 'node')} took {format_seconds(statistics.median(seconds))}"
-        if seconds
-        else ""
-    )
-    return f"{format_count(len(work.hosts), 'node')} through {way}{took}"
+    events = gates.life.store.latest_by_node()
+    admitted = sum(state_of(events.get(host.name)) == "admitted" for host in work.hosts)
+    parts: list[str] = []
+    if admitted < len(work.hosts):
+        way = ", ".join(f"{name}{details.get(name, '')}" for name in gates.attempts)
+        seconds = gates.life.store.seconds_to_pass([name for name in gates.attempts if name != PAIR])[-_MOST_EARLIER:]
+        took = f" (the last ones took {format_seconds(statistics.median(seconds))})" if seconds else ""
+        parts.append(f"{format_count(len(work.hosts) - admitted, 'node')} through {way}{took}")
+    if admitted:
+        looks = ", ".join(gate.name for gate in gates_for("admitted") if gate.name in gates.attempts)
+        parts.append(f"{format_count(admitted, 'admitted node')} through {looks}")
+    return "; ".join(parts)
 
 
 def _node(life: NodeLifecycle, name: str, gates: tuple[GateResult, ...], state: State) -> NodeOnboarding:

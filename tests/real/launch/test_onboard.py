@@ -103,7 +103,9 @@ def test_an_admitted_node_is_looked_at_while_its_job_runs_on(gpuops, shell, slur
     job = shell("sbatch --parsable -w node3 -J train --wrap 'sleep 600'").strip()
     try:
         shell(f"{TRIES} squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done; exit 1")
-        assert "provision" not in onboard(gpuops, "node3")
+        told = onboard(gpuops, "node3")
+        assert "1 admitted node through facts, preflight, second-pass node3 facts passed" in told
+        assert "provision" not in told
         shell("echo other >/run/purpose", "node3")
         assert "differs from the playbook: What it is for" in onboard(gpuops, "node3", code=1)
         assert shell("cat /run/purpose", "node3") == "other\n"
