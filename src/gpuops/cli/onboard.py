@@ -49,6 +49,6 @@ def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tu
         ends.append(f"to go on from there: {invocation()}")
     for sentence in ends if result.interrupted else ():  # who interrupts it may read stdout no more
         tell(sentence)
-    shown = ends if ends and not result.interrupted else []
+    shown = [] if result.interrupted else ends
     output.publish(table=lambda page: below(shown, page), json=lambda _: result.to_json())
     return exit_code(result)

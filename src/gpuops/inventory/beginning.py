@@ -32,12 +32,12 @@ from gpuops.fabfile import namespace  # noqa: F401 - every task and probe for fa
 def files_of_project(hosts: str, profile: str = "") -> dict[str, str]:
     """Return the text of each file by name; raise `InputError` if ``hosts`` is no list of names like ``gpu[01-16]``."""
     try:
-        pieces = [str(piece) for piece in NodeSet(hosts, resolver=RESOLVER_NOGROUP).contiguous()]
-        names = list(NodeSet(hosts, resolver=RESOLVER_NOGROUP))
+        names = NodeSet(hosts, resolver=RESOLVER_NOGROUP)
     except NodeSetException as error:
         raise InputError(f"{hosts}: expected host names like gpu[01-16],login1: {error}") from error
     for name in names:
         check_host(name, Where("HOSTS"))
+    pieces = map(str, names.contiguous())
     lines = "\n".join(f"    {piece.replace('-', ':') if '[' in piece else piece}:" for piece in pieces)
     own = (
         f"    profile: {profile}\n"

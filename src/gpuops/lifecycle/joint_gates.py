@@ -142,8 +142,7 @@ class JointGates:
 
     def _await(self, group: _Group) -> None:
         with self._changed:
-            while not group.is_done:
-                self._changed.wait(_WAKE_SECONDS)
+            self._changed.wait_for(lambda: group.is_done)
 
     def _stop_if_cancelled(self) -> None:
         if self._cancel.cancelled:

@@ -14,7 +14,7 @@ from gpuops.lifecycle.fingerprint import unreadable_parts
 from gpuops.lifecycle.gates import Gate, GateState, is_still_valid, missing_proofs, proofs, state_after
 from gpuops.lifecycle.reopening import Unproved
 from gpuops.lifecycle.schedulers import Scheduler, drain_each
-from gpuops.lifecycle.states import demotion, state_of, transition
+from gpuops.lifecycle.states import State, demotion, state_of, transition
 from gpuops.proposal import propose
 from gpuops.reasons import Conclusion, Objection, most_severe
 from gpuops.store import Cause, ClosingCheck, Fingerprint, GatePass, HostEvent, StateChange, Store
@@ -82,27 +82,36 @@ class NodeLifecycle:
         before = self.store.latest(host.name)
         is_admitted = before is not None and state_of(before) == "admitted"
         if demotion(before, fingerprint):
-            try:
-                event = self.store.record_transition(host.name, self.run, self._demoting(host.name, fingerprint))
-            except _HeldError as held:
-                self.held.add(host.name)
-                return Objection(str(held), held.do, "incomplete")
-            return self._drain_demoted(host, event) if is_admitted else None
+            demote = functools.partial(_demoted, host.name, fingerprint)
+            event = self._record_unless_held(host, demote, lambda change: f"it is {change.why}")
+            if isinstance(event, Objection) or not is_admitted:
+                return event if isinstance(event, Objection) else None
+            objection = Objection(event.why, "wait for its jobs to end, and onboard it again")
+            return self._drained(host, "provisioned", event.why, objection)
         unreadable = unreadable_parts(before.fingerprint, fingerprint) if before and is_admitted else ""
         do = f"find out why: {propose('validate', '--limit', host.name)}"
         return Objection(f"its {unreadable} can no longer be read", do, "incomplete") if unreadable else None
 
-    def _demoting(self, node: str, fingerprint: Fingerprint) -> Callable[[HostEvent | None], StateChange]:
-        """Return the decision to demote ``node``; it raises `_HeldError` if a cap holds, before another run decides."""
+    def _record_unless_held(
+        self, host: Host, change_of: Callable[[HostEvent | None], StateChange], clause: Callable[[StateChange], str]
+    ) -> HostEvent | Objection:
+        """Record a change that closes an admitted node; if a cap holds, return what keeps it open, with the ``clause``.
+
+        The store decides, so that no other run closes a node in between.
+        """
 
         def decide(before: HostEvent | None) -> StateChange:
-            change = _demoted(node, fingerprint, before)
-            held = self._held(node) if state_of(before) == "admitted" else ""
+            change = change_of(before)
+            held = self._held(host.name) if state_of(before) == "admitted" else ""
             if held:
-                raise _HeldError(node, held, f"it is {change.why}")
+                raise _HeldError(host.name, held, clause(change))
             return change
 
-        return decide
+        try:
+            return self.store.record_transition(host.name, self.run, decide)
+        except _HeldError as held:
+            self.held.add(host.name)
+            return Objection(str(held), held.do, "incomplete")
 
     def _held(self, node: str) -> str:
         if self.caps is None:
@@ -110,34 +119,25 @@ class NodeLifecycle:
         since = dt.datetime.now(dt.timezone.utc) - DAY
         return self.caps.held(node, self.store.closed_since(since, self.run), self.store.closed_since(since))
 
-    def _drain_demoted(self, host: Host, event: HostEvent) -> Objection:
-        do = "wait for its jobs to end, and onboard it again"
-        complaint = self.scheduler.drain([host], "provisioned", event.why).get(host.name, "")
+    def _drained(self, host: Host, state: State, why: str, objection: Objection) -> Objection:
+        """Drain a node that was closed; return the objection to it, with the scheduler's complaint if there is one."""
+        complaint = self.scheduler.drain([host], state, why).get(host.name, "")
         if complaint:
-            return Objection(f"{event.why}; it could not be drained: {complaint}", do)
-        self._demotions[host.name] = Objection(event.why, do)
-        return self._demotions[host.name]
+            return replace(objection, why=f"{objection.why}; it could not be drained: {complaint}")
+        self._demotions[host.name] = objection
+        return objection
 
     def close(self, host: Host, gate: str, objection: Objection) -> Objection:
         """Drain an admitted node that fails checks at ``gate``, unless a cap holds; return the objection to it."""
         why = f"stopped at {gate}: {objection.why}"
 
-        def decide(before: HostEvent | None) -> StateChange:
-            held = self._held(host.name) if state_of(before) == "admitted" else ""
-            if held:
-                raise _HeldError(host.name, held, f"it fails {objection.why}")
+        def drain(before: HostEvent | None) -> StateChange:
             return replace(transition(before, "drained", why, cause="stopped"), checks=_closing(objection, gate))
 
-        try:
-            self.store.record_transition(host.name, self.run, decide)
-        except _HeldError as held:
-            self.held.add(host.name)
-            return Objection(str(held), held.do, "incomplete")
-        complaint = self.scheduler.drain([host], "drained", f"{gate}: {objection.why}").get(host.name, "")
-        if complaint:
-            objection = replace(objection, why=f"{objection.why}; it could not be drained: {complaint}")
-        self._demotions[host.name] = objection
-        return objection
+        event = self._record_unless_held(host, drain, lambda _change: f"it fails {objection.why}")
+        if isinstance(event, Objection):
+            return event
+        return self._drained(host, "drained", f"{gate}: {objection.why}", objection)
 
     def missing_proofs(self, host: Host) -> str:
         """Return the proofs that a node lacks for admission, as a sentence; an empty string if none is missing."""

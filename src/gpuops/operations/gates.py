@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from gpuops.assessment import assess
@@ -87,8 +88,9 @@ class Gates:
 
     def facts(self, hosts: Sequence[Host]) -> Objections:
         """Check that hosts answer, close admitted ones that are ill or another machine, and keep jobs from starting."""
-        objections = self._ill_though_admitted(hosts)
-        objections |= self._compare_fingerprints([host for host in hosts if host.name not in objections])
+        known = self._facts_of_admitted(hosts)
+        objections = self._ill_though_admitted(known) if known else {}
+        objections |= self._compare_fingerprints([host for host in hosts if host.name not in objections], known)
         return {**objections, **self.life.drain([h for h in hosts if h.name not in objections], "onboarding")}
 
     def preflight(self, hosts: Sequence[Host]) -> Objections:
@@ -176,17 +178,21 @@ class Gates:
         not_shown = not_passing_now(work, gathered.values, unproved)
         return {**not_shown, **{node: _untested(each) for node, each in excluded.items()}}
 
-    def _ill_though_admitted(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Close admitted nodes that fail a quick check; return the objections to them."""
+    def _facts_of_admitted(self, hosts: Sequence[Host]) -> dict[str, Facts]:
+        """Return what the quick checks need of the admitted nodes that answer, and their fingerprints."""
         events = self.life.store.latest_by_node()
         admitted = [host for host in hosts if state_of(events.get(host.name)) == "admitted"]
         if not admitted:
             return {}
-        work = self._of(admitted)
-        gathered = work.nodes.gather(quick_probes(work.catalogue), "checking admitted nodes")
+        gathered = self._of(admitted).nodes.gather(quick_probes(self.work.catalogue, *NEEDS), "checking admitted nodes")
         gathered.raise_if_interrupted()
-        judged = self._judged("facts", work, gathered.values, "quick")
-        failed = [host for host in admitted if host.name in judged and judged[host.name].severity == "failed"]
+        return gathered.values
+
+    def _ill_though_admitted(self, facts_by_node: Mapping[str, Facts]) -> dict[str, Objection]:
+        """Close admitted nodes that fail a quick check; return the objections to them."""
+        work = self.work.of(facts_by_node)
+        judged = self._judged("facts", work, facts_by_node, "quick")
+        failed = [host for host in work.hosts if host.name in judged and judged[host.name].severity == "failed"]
         return {host.name: self.life.close(host, "facts", judged[host.name]) for host in failed}
 
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
@@ -199,9 +205,11 @@ class Gates:
         miscounts = {name: _miscounted(gathered.values[name], count) for name, count in expected.items() if count}
         return {**_silent(gathered.excluded), **{name: each for name, each in miscounts.items() if each}}
 
-    def _compare_fingerprints(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Object to nodes that do not answer or whose fingerprint has changed."""
-        gathered = self._of(hosts).nodes.gather(NEEDS, "reading fingerprints")
+    def _compare_fingerprints(
+        self, hosts: Sequence[Host], known: Mapping[str, Facts] = MappingProxyType({})
+    ) -> dict[str, Objection]:
+        """Object to nodes that do not answer or whose fingerprint has changed; of ``known`` facts nothing is asked."""
+        gathered = self._of(hosts).nodes.gather(NEEDS, "reading fingerprints", facts=known)
         gathered.raise_if_interrupted()
         fingerprints = {node: fingerprint_of(facts) for node, facts in gathered.values.items()}
         return {**_silent(gathered.excluded), **self.life.compare_fingerprints(hosts, fingerprints)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,6 @@ from gpuops.cancellation import CancelToken
 from gpuops.errors import Problems
 from gpuops.events import HostActivity, StepDone
 from gpuops.inventory import Host
-from gpuops.nodes import Nodes
 from gpuops.operations.occupants import Occupants
 from gpuops.playbook import journal
 from gpuops.playbook.loading import load_playbook
@@ -97,7 +95,11 @@ def carry_out(
             busy=Occupants(scheduler.allocations, work.hosts),
             cancel=cancel,
         )
-        state = run.run(on_result, work.note, lambda node: functools.partial(_emit_activity, nodes, node))
+        state = run.run(
+            on_result,
+            work.note,
+            lambda node: lambda *activity: nodes.emit(HostActivity(nodes.operation, node, *activity)),
+        )
     for notice in nodes.connections.notices():
         work.note(notice)
     return run.record(state)
@@ -119,9 +121,3 @@ def _options(work: Workspace, request: ProvisionRequest, *, announces: bool) -> 
         extra_vars=request.extra_vars or {},
         announces=announces,
     )
-
-
-def _emit_activity(
-    nodes: Nodes, node: str, text: str, seconds: float | None = None, most_seconds: float | None = None
-) -> None:
-    nodes.emit(HostActivity(nodes.operation, node, text, seconds, most_seconds))

@@ -140,13 +140,9 @@ def _become(node: YamlNode) -> bool:
     return True
 
 
-def _tag(name: str) -> Callable[[YamlNode], str]:
-    return lambda node: node.text(name)
-
-
 _READERS: Mapping[str, _Reader] = {
     "id": ("id", _id),
-    "name": ("name", _tag("name")),
+    "name": ("name", lambda node: node.text("name")),
     "when": ("when", read_conditions),
     "vars": ("vars", lambda node: node.map("variables")),
     "tags": ("tags", words),

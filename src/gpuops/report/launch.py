@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from gpuops.errors import format_count
 from gpuops.render import Launch
 from gpuops.report.page import Page, clean, fold, wrap
 
@@ -33,7 +34,8 @@ def checked(inspected: Sequence[tuple[Sequence[str], Sequence[str]]], page: Page
 def _no_problems(unchecked: int) -> str:
     if not unchecked:
         return "no problems"
-    return f"{unchecked} thing{'s were' if unchecked > 1 else ' was'} not checked; the rest has no problems"
+    were = "was" if unchecked == 1 else "were"
+    return f"{format_count(unchecked, 'thing')} {were} not checked; the rest has no problems"
 
 
 def lines(launch: Launch, folder: Path, page: Page, *, is_only: bool = True) -> Iterator[str]:

@@ -37,8 +37,8 @@ class LiveTable:
     rows: dict[str, _Row] = field(default_factory=dict)
     _next_words: dict[str, float] = field(default_factory=dict)
 
-    def note(self, event: GateStarted | HostActivity | GateDone) -> Iterator[str]:
-        """Change the row of the event's node; yield a line if it has been waited for long: now and then, not always."""
+    def note(self, event: GateStarted | HostActivity | GateDone) -> str:
+        """Change the row of the event's node; return a line if it has been waited for long, now and then, else ""."""
         if isinstance(event, GateStarted):
             self.rows[event.host] = _Row(event.gate, time.monotonic())
         elif isinstance(event, GateDone):
@@ -46,7 +46,8 @@ class LiveTable:
         elif row := self.rows.get(event.host):
             row.text = format_activity(event)
         if isinstance(event, HostActivity) and self._is_due(event):
-            yield f"{event.host}: {format_activity(event)}"
+            return f"{event.host}: {format_activity(event)}"
+        return ""
 
     def _is_due(self, event: HostActivity) -> bool:
         seconds = event.seconds or 0.0

@@ -74,9 +74,6 @@ class MayBeEmpty(click.Option):
     """An option whose empty value takes back what the job's launch directory records."""
 
 
-EMPTY = "it is empty; is a variable of your shell unset?"
-
-
 def refuse_empty(command: click.Command, ctx: click.Context, args: list[str]) -> None:
     """Raise `click.BadParameter` for an empty value of an option that has no use for one."""
     parser = command.make_parser(ctx)
@@ -84,18 +81,18 @@ def refuse_empty(command: click.Command, ctx: click.Context, args: list[str]) ->
     given, _, _ = parser.parse_args(list(args))
     for param in (each for each in command.get_params(ctx) if not isinstance(each, (MayBeEmpty, click.Argument))):
         value = given.get(param.name or "")
-        if "" in (value if isinstance(value, (list, tuple)) else [value]):
-            raise click.BadParameter(EMPTY, ctx, param)
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            not_empty(ctx, param, each)
 
 
-def not_empty(_ctx: object, _param: object, text: str | None) -> str | None:
+def not_empty(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """Return ``text``; `click.BadParameter` if it is empty, as an unset variable of a shell is: it would mean all."""
-    if text is not None and not text.strip():
-        raise click.BadParameter(EMPTY)
+    if isinstance(text, str) and not text.strip():
+        raise click.BadParameter("it is empty; is a variable of your shell unset?", ctx, param)
     return text
 
 
-def pattern_of(ctx: click.Context, param: object, text: str | None) -> str | None:
+def pattern_of(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """Return the pattern ``text``; `click.BadParameter` if it is a layout and the command has an option for one."""
     has_layout = any(each.name == "layout" for each in ctx.command.params)
     if has_layout and re.match(r"(tp|cp|ep|dp|pp)=", text or ""):
@@ -103,13 +100,13 @@ def pattern_of(ctx: click.Context, param: object, text: str | None) -> str | Non
     return not_empty(ctx, param, text)
 
 
-def one_inventory(ctx: object, param: object, given: tuple[str, ...]) -> str | None:
+def one_inventory(_ctx: object, _param: object, given: tuple[str, ...]) -> str | None:
     """Return the only inventory; `click.UsageError` if there are several: the last alone would be used."""
     if len(given) > 1:
         raise click.UsageError(
             f"--inventory is given {len(given)} times, and only one can be used; a directory may hold several files"
         )
-    return not_empty(ctx, param, given[0] if given else None)
+    return given[0] if given else None
 
 
 def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
@@ -254,7 +251,7 @@ def declares(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _REPLACED = click.option("--replace", "replaced", metavar="PATTERN",
-    callback=lambda ctx, param, text: () if not_empty(ctx, param, text) is None else (text,),
+    callback=lambda _ctx, _param, text: () if text is None else (text,),
     help="Replace these lost nodes of --of by the best spares; all other ranks, and the layout, stay.")  # fmt: skip
 _LAUNCH_DIRECTORY = click.option("--of", "earlier", type=click.Path(path_type=Path, file_okay=False),
     default=Path("launch"), show_default=True, metavar="DIR", help="The launch directory of --replace.")  # fmt: skip

@@ -55,16 +55,16 @@ class LiveBlock:
             self._status, self._table = ("", ""), None
             self._erase()
 
-    def note(self, event: GateStarted | HostActivity | GateDone) -> list[str]:
-        """Change the row of the event's node; return what is to be said if no table is drawn: long waits."""
+    def note(self, event: GateStarted | HostActivity | GateDone) -> str:
+        """Change the row of the event's node; return what is to be said if no table is drawn: a long wait."""
         from gpuops.report.live import LiveTable
 
         with self._lock:
             if self._table is None:
                 self._table = LiveTable()
                 threading.Thread(target=self._tick, args=(self._table,), daemon=True).start()
-            said = list(self._table.note(event))
-        return [] if self._is_terminal else said
+            said = self._table.note(event)
+        return "" if self._is_terminal else said
 
     def _tick(self, table: LiveTable) -> None:
         while self._is_terminal and self._table is table:

@@ -278,7 +278,7 @@ class Terminal:
         self._live.note(event)
 
     def _on_HostActivity(self, event: HostActivity) -> None:  # noqa: N802
-        for sentence in self._live.note(event):
+        if sentence := self._live.note(event):
             tell(sentence)
 
     def _on_RoundStarted(self, event: RoundStarted) -> None:  # noqa: N802

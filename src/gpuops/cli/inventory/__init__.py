@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._common.asking import not_empty
 from gpuops.cli._common.options import INVENTORY_HELP, NO_INVENTORY, completes, inventory_option, settings
 from gpuops.cli._common.terminal import Commands
 
@@ -33,9 +32,7 @@ def chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Add PATTERN and the options that name an inventory and some of its hosts."""
     hosts = completes("hosts")
     only = "Only these hosts: a pattern as for Ansible's --limit, or gpu[001-128]."
-    verb = click.option(
-        "-l", "--limit", default="all", metavar="PATTERN", shell_complete=hosts, help=only, callback=not_empty
-    )(verb)
+    verb = click.option("-l", "--limit", default="all", metavar="PATTERN", shell_complete=hosts, help=only)(verb)
     verb = inventory_option("source", help=INVENTORY_HELP)(verb)
     return click.argument("pattern", default="all", metavar="[PATTERN]", shell_complete=hosts)(verb)
 
