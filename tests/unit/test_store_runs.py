@@ -549,3 +549,14 @@ def test_a_full_disk_is_one_sentence_and_the_runs_before_stay(runs):
 @pytest.mark.parametrize("kinds", [{}, {"new": ()}])
 def test_changes_are_empty_by_default(kinds):
     assert parts_of(Changes(None, **kinds)) == {}
+
+
+def test_a_text_that_is_missing_is_a_damaged_store(tmp_path):
+    with Runs(tmp_path / "state.db") as runs:
+        runs.save(record(gpu01=visit(finding("gpu01"))))
+        runs._database.execute("PRAGMA foreign_keys = OFF")
+        runs._database.execute("DELETE FROM texts")
+        with pytest.raises(OutputError, match="the store is damaged"):
+            runs.last_results()("gpu01", "gpu-lost", 1)
+        with pytest.raises(OutputError, match="the store is damaged"):
+            runs.visits("gpu01")

@@ -202,8 +202,10 @@ class KeptRuns(Database):
         return iter(self._read(f"{_VISIT} {where}", values, read))
 
     def _text(self, number: int) -> Any:
-        (text,) = self._read("SELECT content FROM texts WHERE id = ?", (number,), zlib.decompress)
-        return json.loads(text)
+        """Return the content of a text; raise `OutputError` if it is damaged or missing."""
+        query = "SELECT (SELECT content FROM texts WHERE id = ?)"  # one row in any case
+        (content,) = self._read(query, (number,), lambda packed: json.loads(zlib.decompress(packed)))
+        return content
 
 
 def _summary(number: int, verb: str, level: str, began: str, *rest: Any) -> KeptRun:

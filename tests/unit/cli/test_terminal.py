@@ -44,7 +44,8 @@ def terminal(monkeypatch):
     monkeypatch.setattr("gpuops.cli._common.live._EVERY_SECONDS", 60.0)
     made._live._is_terminal = True
     monkeypatch.setattr(shown, "terminal", lambda: made)
-    return made
+    yield made
+    made.clear()
 
 
 def test_status_line_fits_a_narrow_terminal(terminal, written):
@@ -201,3 +202,12 @@ def test_interrupt_is_one_line_and_on_a_terminal_below_its_ctrl_c(capsys, monkey
     run_program(program, debug=False)
     assert codes == [130]
     assert capsys.readouterr().err == "\n" * is_terminal + "gpuops: interrupted\n"
+
+
+def test_nothing_keeps_drawing_once_the_table_is_gone(terminal):
+    before = set(threading.enumerate())
+    terminal(GateStarted("op", "gpu01", "provision"))
+    (ticker,) = set(threading.enumerate()) - before
+    terminal.clear()
+    ticker.join(5)
+    assert not ticker.is_alive()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ class LiveBlock:
         self._status = ("", "")
         self._rows_drawn = -1  # 0 with a status line alone
         self._table: LiveTable | None = None
+        self._closed = threading.Event()
 
     @property
     def has_rows(self) -> bool:
@@ -53,6 +53,7 @@ class LiveBlock:
         """Remove everything."""
         with self._lock:
             self._status, self._table = ("", ""), None
+            self._closed.set()
             self._erase()
 
     def note(self, event: GateStarted | HostActivity | GateDone) -> str:
@@ -61,16 +62,15 @@ class LiveBlock:
 
         with self._lock:
             if self._table is None:
-                self._table = LiveTable()
-                threading.Thread(target=self._tick, args=(self._table,), daemon=True).start()
+                self._table, self._closed = LiveTable(), threading.Event()
+                threading.Thread(target=self._tick, args=(self._closed,), daemon=True).start()
             said = self._table.note(event)
         return "" if self._is_terminal else said
 
-    def _tick(self, table: LiveTable) -> None:
-        while self._is_terminal and self._table is table:
-            time.sleep(_EVERY_SECONDS)
+    def _tick(self, closed: threading.Event) -> None:
+        while self._is_terminal and not closed.wait(_EVERY_SECONDS):
             with self._lock:
-                if self._table is table:
+                if not closed.is_set():
                     self._draw()
 
     def _erase(self) -> None:
