@@ -80,12 +80,12 @@ class DocumentError(InputError):
 
 
 class DocumentErrors(DocumentError):  # noqa: N818 - it is several
-    """Several errors, one on each line; ``where`` and ``what`` are those of the first."""
+    """Several ``errors``, as text in one line; ``where`` and ``what`` are those of the first."""
 
     def __init__(self, errors: Iterable[DocumentError]) -> None:
         self.errors = tuple(errors)
         super().__init__(self.errors[0].where, self.errors[0].what)
-        self.args = ("\n".join(map(str, self.errors)),)
+        self.args = ("; ".join(map(str, self.errors)),)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by constructor arguments."""

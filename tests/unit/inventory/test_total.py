@@ -54,6 +54,7 @@ def test_random_yaml(tree, tmp_path):
 
 
 @given(variables=st.dictionaries(WORDS, TREES, max_size=5), name=WORDS)
+@example(variables={"power": {"all": "all", None: None}}, name="all")
 def test_random_variables(variables, name, tmp_path):
     path = tmp_path / "prod.yml"
     path.write_text(yaml.dump({"all": {"hosts": {name: variables}}}), encoding="utf-8", errors="replace")
